@@ -153,6 +153,7 @@ def _item(request: ListedRequest, beside: Beside, tasks: list[TaskView], masks: 
             "defaults": request.left_out,
             "reason": masks.text(request.reason),
             "summary": masks.optional(request.summary),
+            "preview_line": masks.optional(beside.preview_line),
             "step": beside.step,
             "doubts": beside.doubts,
             "tasks": tasks,

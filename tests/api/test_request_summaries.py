@@ -37,6 +37,21 @@ async def test_a_list_of_long_calls_stays_small(sqlite: Database) -> None:
         assert whole["digest"] == items[0]["digest"]
 
 
+async def test_a_list_shows_the_first_line_of_a_preview(database: Database) -> None:
+    """Two calls that look alike, and of which one changes every row, differ at a glance, in an encrypted store, too."""
+    async with desk_on(database) as desk:
+        run = await desk.run()
+        for number, rows in enumerate(("1 of 3", "ALL 3")):
+            preview = f"{rows} rows in orders change\n\n{'UPDATE ' * 1_000}"
+            await desk.put(run, f"rq_{number}", tool_call_id=f"{number}", preview_kind="text", preview=preview)
+        person = await desk.person("ann")
+        items = (await person.get("/api/v1/requests?order=age")).json()["items"]
+        lines = ["1 of 3 rows in orders change", "ALL 3 rows in orders change"]
+        assert [each["preview_line"] for each in items] == lines
+        page = (await person.get("/")).text
+        assert [each in page for each in lines] == [True, True]
+
+
 async def test_a_short_call_is_whole_in_a_list(sqlite: Database) -> None:
     """Without a digest, ``input`` is all there is; the longest whole text has as many characters as a list may have."""
     longest = json.dumps("x" * (INPUT_CHARS - 2))

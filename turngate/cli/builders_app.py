@@ -9,6 +9,7 @@ from typing import Final, get_args
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.policy.policy import evaluate
+from turngate.domain.tools.summary import free_texts
 from turngate.domain.tools.tool import Tool, ToolKind
 from turngate.models.profiles import find_models_file, load_profiles
 from turngate.models.registry import Models, ModelSettings
@@ -56,6 +57,18 @@ def warnings(app: LoadedApp) -> Iterator[str]:
         yield (
             f"tool {tool.name!r}{tool.where} has no description, so the model knows only its name and its arguments: write a "
             "docstring that says what the tool does"
+        )
+    persuading = {
+        tool.name: (tool, names)
+        for agent in app.agents.values()
+        for tool in agent.toolkit
+        if tool.summary is not None and (names := free_texts(tool.summary, tool.manifest.parameters))
+    }
+    for tool, names in persuading.values():
+        yield (
+            f"tool {tool.name!r}{tool.where}: the model writes {' and '.join(map(repr, names))} freely, and the tool's "
+            "summary, which people read first, repeats it. Make the summary from what the call does, or bound the "
+            "argument (max_length, a pattern, an enum)"
         )
     for agent in app.agents.values():
         for tool in agent.toolkit:

@@ -62,6 +62,7 @@ class RequestItem(View):
     known where they come from.
     ``summary``: what the call does, in one sentence of its tool or of Turngate; None: the request is older than that.
     ``defaults``: what the agent left out of ``input``, and the tool uses in its place. Secrets in them have no number.
+    ``preview_line``: the first line of its tool's preview, of a diff the first line that changes; None: it has none.
     """
 
     id: str
@@ -92,6 +93,7 @@ class RequestItem(View):
     step: int | None = None
     summary: str | None = None
     defaults: list[Default] = Field(default_factory=list)
+    preview_line: str | None = None
     tasks: list[TaskView] = Field(default_factory=list)
     doubts: Doubts = Doubts()
     input_chars: int = 0

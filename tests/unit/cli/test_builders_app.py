@@ -1,7 +1,8 @@
 from pathlib import Path
+from typing import Literal
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from turngate import Agent, App, Policy, Rule, Toolkit, declare_tool, interaction_tool, provider_tool, sub_agent, tool
 from turngate.cli.builders_app import agent_lines, tools_by_kind, warnings
@@ -72,6 +73,38 @@ def test_a_provider_tool_that_no_model_gets_is_warned_of(verdict):
     assert "'web_search' of agent 'support'" in warning
     assert "'no-web'" in warning
     assert list(warnings(loaded(search))) == []
+
+
+class Change(BaseModel):
+    sql: str = Field(description="One statement.")
+    why: str = ""
+    note: str = Field(default="", description="The reason for the change.")
+    reason: Literal["fraud", "goodwill"] = "fraud"
+    purpose: str = Field(default="", max_length=40)
+    title: str = ""
+
+
+@pytest.mark.parametrize(
+    ("summary", "named"),
+    [
+        ("Change the database: {why}", "'why'"),
+        ("Change: {note}", "'note'"),
+        ("{title}", "'title'"),
+        (lambda params: f"Change: {params.why}", "'why'"),
+        ("Change {title}: {sql}, for {reason} ({purpose})", None),
+        (lambda params: params.sql, None),
+    ],
+)
+def test_a_summary_that_the_model_writes_is_warned_of(summary, named):
+    """What says why a call is right, and a text that is the whole summary; not what the call is about, nor what is bounded."""
+
+    @tool(summary=summary)
+    async def change(params: Change) -> str:
+        """Change the database."""
+        return params.sql
+
+    found = [each for each in warnings(loaded(change)) if "summary" in each]
+    assert [named in each for each in found] == ([] if named is None else [True])
 
 
 async def test_the_doctor_lists_agents_and_warns_without_failing(tmp_path: Path, monkeypatch):

@@ -1,4 +1,4 @@
-"""What the words of an argument's name say of its value: that it is an amount of money, or one in hundredths. Pure."""
+"""What the words of an argument's name say of it: an amount of money, one in hundredths, or why the call is right. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,21 @@ MINOR_UNITS: Final = frozenset({"cent", "cents", "minor", "pence"})
 """Words in the name of an argument, or of a field, that holds an amount in hundredths."""
 AMOUNTS: Final = frozenset({"amount", "price", "total", "sum", "fee", "refund", "cost", "payment", *MINOR_UNITS})
 """Words in the name of an argument that holds an amount of money."""
+REASONS: Final = frozenset(
+    {
+        "why",
+        "reason",
+        "reasons",
+        "reasoning",
+        "rationale",
+        "justification",
+        "explanation",
+        "motivation",
+        "purpose",
+        "intent",
+    }
+)
+"""Words in the name of an argument in which a model says why its call is right: they change nothing of what the call does."""
 
 _CAMEL: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+from turngate.domain.text.diff import read_diff
 
 PreviewKind = Literal["diff", "command", "text"]
 
@@ -28,6 +32,29 @@ class Preview:
         """Return the preview of a command that runs with exactly these words as its argument vector."""
         return Preview(kind="command", text=json.dumps(words, ensure_ascii=False))
 
+
+LINE_CHARS: Final = 160
+"""Of a preview's line in a list."""
+HEAD_CHARS: Final = 2_000
+"""Of a preview, in which that line is looked for."""
+
+
+def first_line(kind: str | None, text: str) -> str:
+    """Return what a list shows of a preview: its first line with words; of a diff, the first line that changes; "": none."""
+    head = text[:HEAD_CHARS]
+    if kind == "command":
+        words = [json.loads(word) for word in _WORD.findall(head)] if head.startswith("[") else [head]
+        lines = [shlex.join(words)]
+    elif kind == "diff":
+        lines = [line.text for line in read_diff(head).lines if line.kind in {"added", "removed"}]
+    else:
+        lines = head.split("\n")
+    line = next((line.strip() for line in lines if line.strip(" +-\t\r")), "")
+    return line if len(line) <= LINE_CHARS else f"{line[: LINE_CHARS - 1]}…"
+
+
+_WORD: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"')
+"""A text of JSON: of a long command the last one may be cut."""
 
 Previewer = Callable[[Any, Path | None], Preview | None]
 """``(params, workspace)`` → what will change. Runs at planning, and must not change anything."""

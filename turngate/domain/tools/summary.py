@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import islice
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.text import json_text
-from turngate.domain.text.argument_names import AMOUNTS, MINOR_UNITS, name_words
+from turngate.domain.text.argument_names import AMOUNTS, MINOR_UNITS, REASONS, name_words
 from turngate.domain.text.json_text import JsonTree, NumberToken
 from turngate.domain.tools.defaults import Default, as_trees, completed
 from turngate.domain.tools.tool import ToolManifest
@@ -50,6 +50,8 @@ _OTHER_MINOR_UNITS: Final = frozenset(
     {"BHD", "CLP", "ISK", "JOD", "JPY", "KRW", "KWD", "OMR", "TND", "UGX", "VND", "XAF", "XOF"}
 )
 """Currencies whose minor unit isn't a hundredth (ISO 4217): what "cents" of them are is not for us to say."""
+_BOUNDS: Final = frozenset({"enum", "const", "pattern", "format", "maxLength"})
+_SAYS_WHY: Final = re.compile(r"(?i)\b(?:why|reasons? (?:for|of|to)|justif\w+|rationale|convinc\w+|persuad\w+)\b")
 _COMMANDS: Final = frozenset({"argv", "command", "cmd"})
 _FIRST: Final = ("to", "recipient", "recipients", "cc", "bcc", "from", "subject")
 """Arguments of a mail, in the order in which people read them."""
@@ -96,6 +98,39 @@ def clean_check(text: str) -> str:
     return _clip(text.strip(), MAX_CHECK_CHARS)
 
 
+def free_texts(summary: str | Callable[..., str], schema: Mapping[str, Any]) -> list[str]:
+    """Return the arguments by which a model can write a tool's summary as it likes, to persuade whoever reads it.
+
+    They are free texts that say why the call is right, by their name or description; and of a summary without words of its
+    own, every free text. ``summary``: of the tool: a text, or a function, of which the names that it uses count.
+    """
+    properties = _properties(schema, schema.get("$defs"))
+    if not isinstance(summary, str):
+        code = getattr(summary, "__code__", None)
+        used = [] if code is None else [*code.co_names, *(each for each in code.co_consts if isinstance(each, str))]
+        return [name for name in properties if name in used and _persuades(name, properties[name])]
+    parts = list(Formatter().parse(summary))
+    has_words = any(each.isalpha() for text, *_ in parts for each in text)
+    names: list[str] = []
+    for _text, field, _spec, _conversion in parts:
+        facts: Mapping[str, Any] = {"properties": properties}
+        for name in (field or "").split("."):
+            facts = _properties(facts, schema.get("$defs")).get(name, {})
+        if field and (_persuades(field.rpartition(".")[2], facts) or (not has_words and _is_free(facts))):
+            names.append(field)
+    return names
+
+
+def _persuades(name: str, facts: Mapping[str, Any]) -> bool:
+    says_so = name_words(name) & REASONS or _SAYS_WHY.search(str(facts.get("description", ""))[:_CLEANED_CHARS])
+    return bool(says_so) and _is_free(facts)
+
+
+def _is_free(facts: Mapping[str, Any]) -> bool:
+    """Tell whether a value is any text of any length."""
+    return facts.get("type") == "string" and not facts.keys() & _BOUNDS
+
+
 def check_template(template: str, schema: Mapping[str, Any], tool: str, option: str = "summary") -> None:
     """Raise ConfigurationError unless the braces of an author's text hold names of arguments, and nothing else.
 
@@ -136,7 +171,7 @@ def _lead(manifest: ToolManifest) -> str:
 def _rendered(lead: str, arguments: Mapping[str, JsonTree], properties: Mapping[str, Any]) -> str:
     order = {name: place for place, name in enumerate((*_FIRST, *properties))}
     names = sorted(arguments, key=lambda name: order.get(name, len(order)))
-    names = [name for name in names if arguments[name] is not None]
+    names = [name for name in names if arguments[name] is not None and not _persuades(name, properties.get(name, {}))]
     commands = [name for name in names if name in _COMMANDS and _command(arguments[name]) is not None]
     if len(commands) == 1:
         lead = f"Run `{_clip(_command(arguments[commands[0]]) or '', _COMMAND_CHARS)}`"

@@ -37,13 +37,13 @@ from turngate.domain.policy.terms import AskTerms, names_of
 from turngate.domain.requests import ExecutionState, LostStart, RequestKind, RequestStatus, Resolution, Verb
 from turngate.domain.runs.inbox import MOST_COUNTED, UNCLAIMED, InboxFilter, urgent_at
 from turngate.domain.tools.defaults import Defaults, read_stored
-from turngate.domain.tools.preview import Preview, PreviewKind
+from turngate.domain.tools.preview import HEAD_CHARS, Preview, PreviewKind, first_line
 from turngate.domain.tools.tool import ProcessConfinement, ToolManifest
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.joined import parts
 from turngate.store.tables import approvals, calls, decisions, executions, requests, runs
-from turngate.store.texts import among, is_sealed, listed
+from turngate.store.texts import among, beginning_of, is_sealed, listed
 from turngate.store.together import Together, Writes
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.people import id_of
@@ -328,12 +328,14 @@ class ListedRequest:
 class Beside:
     """What a list says of a request beside its own columns. ``doubts``: how many of its values have each.
 
-    ``step``, ``position``: of its call in its run; None: the call is not in the store.
+    ``step``, ``position``: of its call in its run; None: the call is not in the store. ``preview_line``: a line of its
+    tool's preview; None: there is none.
     """
 
     step: int | None
     position: int | None
     doubts: Doubts
+    preview_line: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -464,7 +466,7 @@ class Ending:
 
 
 _LISTED = tuple(requests.c[each.name] for each in fields(ListedRequest))
-"""A list reads no manifest and no preview: they are most of a request's bytes, and PostgreSQL sends them over a socket."""
+"""A list reads no manifest and no whole preview: they are most of a request's bytes, and PostgreSQL sends them over a socket."""
 
 
 _DOUBT_MARKS: Final = {name: f'"doubt":"{name}"' for name in Doubts.model_fields}
@@ -475,6 +477,8 @@ _BESIDE = (
         requests.c.id,
         calls.c.step,
         calls.c.position,
+        requests.c.preview_kind,
+        beginning_of(requests.c.preview, HEAD_CHARS).label("preview_head"),
         *(
             case(
                 (
@@ -549,6 +553,7 @@ async def beside(conn: Connection, request_ids: Iterable[str]) -> dict[str, Besi
             step=row["step"],
             position=row["position"],
             doubts=_doubts(row),
+            preview_line=first_line(row["preview_kind"], row["preview_head"] or "") or None,
         )
         for row in rows
     }

@@ -561,6 +561,7 @@ def _read_args(argument: str) -> str:
 
 def _row(item: RequestItem) -> tuple[Piece, ...]:
     left_out = plain_line(in_short(item.defaults))
+    preview = f"\npreview: {plain_line(item.preview_line, 120)}" if item.preview_line else ""
     return (
         item.id,
         item.status,
@@ -568,6 +569,7 @@ def _row(item: RequestItem) -> tuple[Piece, ...]:
         item.agents,
         item.tool_name,
         plain_line(item.input if item.summary is None else item.summary, 120)
-        + (f" (left out: {left_out})" if left_out else ""),
+        + (f" (left out: {left_out})" if left_out else "")
+        + preview,
         (item.doubts.words, "yellow"),
     )
