@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from turngate import ToolFailure
+from turngate.toolkits.line_ends import BYTE_ORDER_MARK, Lines, with_ends
 from turngate.toolkits.text_files import MAX_TEXT_BYTES, TooLarge
 from turngate.toolkits.workspace import Place
 
@@ -46,7 +47,10 @@ class EditFileParams(Params):
     """A literal replacement: no patterns, no escapes."""
 
     path: WorkspacePath
-    old_text: FileText = Field(min_length=1, description="Text to replace, exactly as it is in the file.")
+    old_text: FileText = Field(
+        min_length=1,
+        description="Text to replace, exactly as it is in the file.",
+    )
     new_text: FileText = Field(description="Text to put in its place; empty deletes.")
     replace_all: bool = Field(default=False, description="Replace every occurrence instead of exactly one.")
 
@@ -58,16 +62,41 @@ class EditFileParams(Params):
 
 
 def apply_edit(place: Place, before: str, params: EditFileParams) -> str:
-    """Return the edited text. Raises TextNotFound, AmbiguousEdit or TooLarge (before the memory is spent)."""
+    r"""Return the edited text. Raises TextNotFound, AmbiguousEdit or TooLarge (before the memory is spent).
+
+    Every line end in ``old_text`` finds any of the file's, whose ends and byte order mark stay. If ``old_text`` has ``\r`` and
+    is in the file exactly so, nothing is adapted; nor is ``new_text`` if only that has ``\r``.
+    """
     old, new = params.old_text, params.new_text
-    first = before.find(old)
+    is_exact = "\r" in old and old in before
+    keeps_ends = not is_exact and ("\r" in old or "\r" not in new)
+    if not is_exact:
+        old = _as_in_lines(old, before)
+    if keeps_ends:
+        new = _as_in_lines(new, before)
+    lines = Lines(before)
+    text = before if is_exact else lines.text
+    first, matches = text.find(old), text.count(old)
     if first < 0:
         raise TextNotFound(path=place.relative)
-    matches = before.count(old)
     # `count` skips overlaps: in "aaa" it finds "aa" once, yet there are two places it could mean.
-    if not params.replace_all and before.find(old, first + 1) >= 0:
+    if not params.replace_all and text.find(old, first + 1) >= 0:
         raise AmbiguousEdit(path=place.relative, matches=max(matches, 2))
     size = len(before.encode()) + matches * (len(new.encode()) - len(old.encode()))
     if size > MAX_TEXT_BYTES:
         raise TooLarge(path=place.relative, size_bytes=size)
-    return before.replace(old, new)
+    if is_exact:
+        return before.replace(old, new)
+    pieces: list[str] = []
+    at = 0
+    for match in lines.places(old):
+        pieces += (before[at : match.start], with_ends(new, old, match.ends) if keeps_ends else new)
+        at = match.end
+    return "".join((*pieces, before[at:]))
+
+
+def _as_in_lines(text: str, before: str) -> str:
+    """Return a model's text with the line ends that :class:`Lines` has, without a byte order mark if the file has one."""
+    if before.startswith(BYTE_ORDER_MARK):
+        text = text.removeprefix(BYTE_ORDER_MARK) or text
+    return text.replace("\r\n", "\n").replace("\r", "\n")

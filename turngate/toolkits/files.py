@@ -23,6 +23,7 @@ from turngate.toolkits.edits import (
     WorkspacePath,
     apply_edit,
 )
+from turngate.toolkits.line_ends import like_file
 from turngate.toolkits.presenters import show_change, show_entries, show_text
 from turngate.toolkits.text_files import (
     MAX_TEXT_BYTES,
@@ -172,9 +173,11 @@ def _preview_write(params: WriteFileParams, workspace: Path | None) -> Preview:
         except (NotText, TooLarge):
             warning = f"{place.relative} is no text file of at most {MAX_TEXT_BYTES} bytes; its whole content would be replaced"
             return Preview(kind="text", text=f"{warning} by these {len(encoded)} bytes:\n\n{params.text}")
+        after = like_file(params.text, before)
+        encode_text(place, after)
     except ToolFailure as failure:
         return _would_fail("write", failure)
-    return _diff_preview(place, before, params.text)
+    return _diff_preview(place, before, after)
 
 
 async def _before_write(params: WriteFileParams, ctx: ToolContext) -> JsonValue:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from turngate import ToolFailure
+from turngate.toolkits.line_ends import like_file
 from turngate.toolkits.workspace import FileUnavailable, Place
 
 MAX_TEXT_BYTES = 2_000_000
@@ -65,20 +66,23 @@ def write_text(place: Place, text: str) -> Written:
     """Make the file or replace its whole text, all or nothing; missing directories are made. Safe to repeat.
 
     Readers see the old file or the new one, and a crash leaves one of them: the new text goes to a temporary file in
-    the same directory, is synced, then renamed over. Permission bits stay. A file that was no text is replaced too;
-    ``before`` is then None.
+    the same directory, is synced, then renamed over. Permission bits stay, and so do the line ends and the byte order mark
+    of a text file (:func:`~turngate.toolkits.line_ends.like_file`). A file that was no text is replaced too; ``before`` is
+    then None.
 
     Raises FileUnavailable (also for a file without any write permission bit), OutsideWorkspace, TooLarge.
     """
-    encoded = encode_text(place, text)
+    encode_text(place, text)
     with place.parent(create=True) as parent, _one_writer:
         mode = _existing_mode(place, parent)
         before: str | None = None
         if mode is not None:
             with suppress(NotText, TooLarge):
                 before = _read_below(place, parent)
+        after = like_file(text, before)
+        encoded = encode_text(place, after)
         _replace(parent, place.parts[-1], encoded, mode)
-    return Written(before=before, after=text, size_bytes=len(encoded))
+    return Written(before=before, after=after, size_bytes=len(encoded))
 
 
 def change_text(place: Place, change: Callable[[str], str]) -> Written:

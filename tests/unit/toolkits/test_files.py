@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -19,10 +20,10 @@ from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.presentation import DiffBlock, TableBlock, TextBlock
 from turngate.text.line_diff import changed_blocks, split_lines, unified_diff
 from turngate.toolkits import text_files
-from turngate.toolkits.edits import AmbiguousEdit, TextNotFound
-from turngate.toolkits.files import edit_file, list_directory, read_file, write_file
+from turngate.toolkits.edits import AmbiguousEdit, EditFileParams, TextNotFound, apply_edit
+from turngate.toolkits.files import WriteFileParams, edit_file, list_directory, read_file, write_file
 from turngate.toolkits.text_files import MAX_TEXT_BYTES, NotText, TooLarge
-from turngate.toolkits.workspace import FileUnavailable
+from turngate.toolkits.workspace import FileUnavailable, Place
 
 
 def names(directory: Path) -> list[str]:
@@ -436,6 +437,95 @@ def test_a_long_diff_is_clipped_at_a_line_and_says_so():
     assert last.startswith("\\ … ")
     assert last.endswith(" more lines of this diff are not shown")
     assert len(diff) < 200
+
+
+LINE_ENDS = {
+    "CRLF": (b"one\r\ntwo\r\nthree\r\n", "one\ntwo\n", "one\n2\nmore\n", b"one\r\n2\r\nmore\r\nthree\r\n"),
+    "CR": (b"one\rtwo\rthree", "one\ntwo", "1\ntwo", b"1\rtwo\rthree"),
+    "LF, asked for as CRLF": (b"one\ntwo\n", "one\r\ntwo", "1\r\n2", b"1\n2\n"),
+    "mixed": (
+        b"one\r\ntwo\nthree\r\nfour\n",
+        "one\ntwo\nthree\n",
+        "zero\none\nthree\n",
+        b"zero\r\none\r\nthree\r\nfour\n",
+    ),
+    "mixed, one line": (b"one\r\ntwo\nthree\n", "two", "2\n3", b"one\r\n2\n3\nthree\n"),
+    "no end of the last line": (b"one\r\ntwo", "two", "two\nthree", b"one\r\ntwo\r\nthree"),
+    "from the end of a line on": (b"one\r\ntwo\r\n", "\ntwo", "\n2", b"one\r\n2\r\n"),
+    "a byte order mark": ("\ufeffone\r\ntwo".encode(), "\ufeffone\ntwo", "1\ntwo", "\ufeff1\r\ntwo".encode()),
+    "exactly those ends": (b"one\r\ntwo\n", "one\r\n", "one\n", b"one\ntwo\n"),
+    "new ends on purpose": (b"one\ntwo\n", "one\n", "one\r\n", b"one\r\ntwo\n"),
+    "one file, one line": (b"one", "one", "1\n2\n", b"1\n2\n"),
+}
+
+
+@pytest.mark.parametrize("name", LINE_ENDS)
+async def test_i6_an_edit_keeps_line_ends_and_its_preview_shows_them(call, workspace, name):
+    """I6: what a model writes with line feeds is found in any file; what is written is what the approved preview says."""
+    before, old, new, after = LINE_ENDS[name]
+    file = workspace / "a.txt"
+    file.write_bytes(before)
+    preview = edit_file.preview(EditFileParams(path="a.txt", old_text=old, new_text=new), workspace)
+    await call(edit_file, path="a.txt", old_text=old, new_text=new)
+    assert file.read_bytes() == after
+    assert preview.text == unified_diff("a.txt", before.decode(), after.decode())
+
+
+async def test_all_places_of_several_lines_are_replaced_each_with_its_own_ends(call, workspace):
+    """Also where one place has other line ends than the next one; a single place must be unique among all of them."""
+    (workspace / "a.txt").write_bytes(b"a\r\nb\r\n-\na\nb\n")
+    with pytest.raises(AmbiguousEdit):
+        await call(edit_file, path="a.txt", old_text="a\nb\n", new_text="b\n")
+    await call(edit_file, path="a.txt", old_text="a\nb\n", new_text="b\na\nc\n", replace_all=True)
+    assert (workspace / "a.txt").read_bytes() == b"b\r\na\r\nc\r\n-\nb\na\nc\n"
+
+
+@given(
+    parts=st.lists(st.sampled_from(["a", "b", "\n", "\r\n", "\r"]), max_size=12),
+    place=st.integers(0, 12),
+    length=st.integers(1, 6),
+    new=st.text("ab\n", max_size=4),
+)
+def test_an_edit_changes_nothing_around_its_place(parts, place, length, new):
+    """Whatever ends a file has: the text before and after the place stays, byte by byte, and no other kind of end appears."""
+    old = "".join(parts[place : place + length])
+    before = "".join(parts)
+    as_models_write = old.replace("\r\n", "\n").replace("\r", "\n")
+    one_end_of_two_parts = "\r\n" in "".join(each[-1:] for each in parts)
+    if not old or as_models_write == new or one_end_of_two_parts:
+        return
+    params = EditFileParams(path="a", old_text=as_models_write, new_text=new)
+    try:
+        after = apply_edit(Place.inside(Path("/"), "a"), before, params)
+    except AmbiguousEdit:
+        return
+    start, end = "".join(parts[:place]), "".join(parts[place + length :])
+    assert after.startswith(start)
+    assert after.endswith(end)
+    assert after[len(start) : len(after) - len(end)].replace("\r\n", "\n").replace("\r", "\n") == new
+    ends = set(re.findall("\r\n|\n|\r", before)) or {"\n"}
+    assert set(re.findall("\r\n|\n|\r", after[len(start) : len(after) - len(end)])) <= ends
+
+
+@pytest.mark.parametrize(
+    ("before", "text", "after"),
+    [
+        (b"one\r\ntwo\r\n", "one\n2\n", b"one\r\n2\r\n"),
+        ("\ufeffone\r\n".encode(), "1\n", "\ufeff1\r\n".encode()),
+        (b"one\r\n", "one\r\n2\n", b"one\r\n2\n"),
+        (b"one\r\ntwo\n", "1\n", b"1\n"),
+        (None, "1\n", b"1\n"),
+    ],
+)
+async def test_i6_a_file_that_is_written_anew_keeps_its_line_ends(call, workspace, before, text, after):
+    """I6: those that all its lines have, and its byte order mark; the preview says so."""
+    file = workspace / "a.txt"
+    if before is not None:
+        file.write_bytes(before)
+    preview = write_file.preview(WriteFileParams(path="a.txt", text=text), workspace)
+    await call(write_file, path="a.txt", text=text)
+    assert file.read_bytes() == after
+    assert preview.text == unified_diff("a.txt", None if before is None else before.decode(), after.decode())
 
 
 def changed_lines(diff: str) -> list[str]:

@@ -94,7 +94,7 @@ EDITS = {
     "what looks like a pattern": EditCase("a.c abc", "a.c", "x", "x abc"),
     "spaces count": EditCase("a  b", "a b", "x", TextNotFound),
     "case counts": EditCase("A", "a", "x", TextNotFound),
-    "line ends count": EditCase("a\r\nb", "a\nb", "x", TextNotFound),
+    "line ends do not count": EditCase("a\r\nb", "a\nb", "x", "x"),
     "line ends stay": EditCase("a\r\nb\r\n", "b", "c", "a\r\nc\r\n"),
     "the new text holds the old": EditCase("aa", "a", "aa", "aaaa", every=True),
     "NUL in the new text": EditCase("a", "a", "a\0b", InvalidToolInput),
