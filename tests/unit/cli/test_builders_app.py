@@ -103,8 +103,8 @@ def test_a_summary_that_the_model_writes_is_warned_of(summary, named):
         """Change the database."""
         return params.sql
 
-    found = [each for each in warnings(loaded(change)) if "summary" in each]
-    assert [named in each for each in found] == ([] if named is None else [True])
+    named_in = [each for each in warnings(loaded(change)) if "summary" in each]
+    assert [named in each for each in named_in] == ([] if named is None else [True])
 
 
 async def test_the_doctor_lists_agents_and_warns_without_failing(tmp_path: Path, monkeypatch):

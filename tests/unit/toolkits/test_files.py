@@ -517,7 +517,7 @@ def test_an_edit_changes_nothing_around_its_place(parts, place, length, new):
         (None, "1\n", b"1\n"),
     ],
 )
-async def test_i6_a_file_that_is_written_anew_keeps_its_line_ends(call, workspace, before, text, after):
+async def test_i6_a_file_that_is_replaced_keeps_its_line_ends(call, workspace, before, text, after):
     """I6: those that all its lines have, and its byte order mark; the preview says so."""
     file = workspace / "a.txt"
     if before is not None:

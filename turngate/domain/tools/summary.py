@@ -99,7 +99,7 @@ def clean_check(text: str) -> str:
 
 
 def free_texts(summary: str | Callable[..., str], schema: Mapping[str, Any]) -> list[str]:
-    """Return the arguments by which a model can write a tool's summary as it likes, to persuade whoever reads it.
+    """Return the arguments by which a model can write a tool's summary as it likes, to persuade the people who read it.
 
     They are free texts that say why the call is right, by their name or description; and of a summary without words of its
     own, every free text. ``summary``: of the tool: a text, or a function, of which the names that it uses count.
