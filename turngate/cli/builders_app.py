@@ -58,18 +58,7 @@ def warnings(app: LoadedApp) -> Iterator[str]:
             f"tool {tool.name!r}{tool.where} has no description, so the model knows only its name and its arguments: write a "
             "docstring that says what the tool does"
         )
-    persuading = {
-        tool.name: (tool, names)
-        for agent in app.agents.values()
-        for tool in agent.toolkit
-        if tool.summary is not None and (names := free_texts(tool.summary, tool.manifest.parameters))
-    }
-    for tool, names in persuading.values():
-        yield (
-            f"tool {tool.name!r}{tool.where}: the model writes {' and '.join(map(repr, names))} freely, and the tool's "
-            "summary, which people read first, repeats it. Make the summary from what the call does, or bound the "
-            "argument (max_length, a pattern, an enum)"
-        )
+    yield from _free_summaries(app)
     for agent in app.agents.values():
         for tool in agent.toolkit:
             if tool.kind == "local" and tool.handler is None:
@@ -83,6 +72,17 @@ def warnings(app: LoadedApp) -> Iterator[str]:
         yield f"rule {doubt.rule!r}: {doubt.message}"
     servers = {tool.origin.get("mcp_server") for agent in app.agents.values() for tool in agent.toolkit}
     yield from odd_tools(sorted(filter(None, servers)))
+
+
+def _free_summaries(app: LoadedApp) -> Iterator[str]:
+    tools = {tool.name: tool for agent in app.agents.values() for tool in agent.toolkit}
+    for tool in tools.values():
+        if tool.summary is not None and (names := free_texts(tool.summary, tool.manifest.parameters)):
+            yield (
+                f"tool {tool.name!r}{tool.where}: the model writes {' and '.join(map(repr, names))} freely, and the tool's "
+                "summary, which people read first, repeats it. Make the summary from what the call does, or bound the "
+                "argument (max_length, a pattern, an enum)"
+            )
 
 
 def _not_offered(app: LoadedApp, agent: Agent, tool: Tool) -> str | None:

@@ -107,26 +107,28 @@ def free_texts(summary: str | Callable[..., str], schema: Mapping[str, Any]) -> 
     properties = _properties(schema, schema.get("$defs"))
     if not isinstance(summary, str):
         code = getattr(summary, "__code__", None)
-        used = [] if code is None else [*code.co_names, *(each for each in code.co_consts if isinstance(each, str))]
-        return [name for name in properties if name in used and _persuades(name, properties[name])]
+        used = () if code is None else (*code.co_names, *(each for each in code.co_consts if isinstance(each, str)))
+        return [name for name, facts in properties.items() if name in used and _persuades(name, facts)]
     parts = list(Formatter().parse(summary))
+    fields = {field: _facts_at(field.split("."), schema) for _text, field, *_ in parts if field}
     has_words = any(each.isalpha() for text, *_ in parts for each in text)
-    names: list[str] = []
-    for _text, field, _spec, _conversion in parts:
-        facts: Mapping[str, Any] = {"properties": properties}
-        for name in (field or "").split("."):
-            facts = _properties(facts, schema.get("$defs")).get(name, {})
-        if field and (_persuades(field.rpartition(".")[2], facts) or (not has_words and _is_free(facts))):
-            names.append(field)
-    return names
+    is_written = _persuades if has_words else _is_free
+    return [field for field, facts in fields.items() if is_written(field.rpartition(".")[2], facts)]
+
+
+def _facts_at(path: Sequence[str], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    facts = schema
+    for name in path:
+        facts = _properties(facts, schema.get("$defs")).get(name, {})
+    return facts
 
 
 def _persuades(name: str, facts: Mapping[str, Any]) -> bool:
     says_so = name_words(name) & REASONS or _SAYS_WHY.search(str(facts.get("description", ""))[:_CLEANED_CHARS])
-    return bool(says_so) and _is_free(facts)
+    return bool(says_so) and _is_free(name, facts)
 
 
-def _is_free(facts: Mapping[str, Any]) -> bool:
+def _is_free(_name: str, facts: Mapping[str, Any]) -> bool:
     """Tell whether a value is any text of any length."""
     return facts.get("type") == "string" and not facts.keys() & _BOUNDS
 
