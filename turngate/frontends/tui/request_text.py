@@ -84,18 +84,20 @@ def item_text(item: RequestItem, *, me: str, picked: bool, width: int) -> Text:
         facts.append("parked")
     elif item.expires_at:
         facts.append(f"expires {until(item.expires_at)}")
-    task, by_default = item.tasks[0].task if item.tasks else "", in_short(item.defaults)
-    preview = item.preview_line
+    task = item.tasks[0].task if item.tasks else ""
+    about = [("preview ", item.preview_line, ""), ("task ", task, ""), ("left out ", in_short(item.defaults), "")]
+    about.append(("values ", item.doubts.words, "yellow"))
     return joined(
         [
             line(
                 (mark, "bold"), (risk, RISK_STYLE.get(item.risk, "")), (name, "bold"),
                 "  ", arguments_on_one_line(item.input, room) if item.summary is None else plain_line(item.summary, room),
             ),
-            *([line("      ", ("preview ", "dim"), plain_line(preview, max(8, width - 16)))] if preview else []),
-            *([line("      ", ("task ", "dim"), plain_line(task, max(8, width - 13)))] if task else []),
-            *([line("      ", ("left out ", "dim"), plain_line(by_default, max(8, width - 17)))] if by_default else []),
-            *([line("      ", ("values ", "dim"), (item.doubts.words, "yellow"))] if item.doubts.words else []),
+            *(
+                line("      ", (label, "dim"), (plain_line(words, max(8, width - len(label) - 8)), style))
+                for label, words, style in about
+                if words
+            ),
             line("      ", (plain_line(", ".join(facts), max(8, width - 8)), "dim")),
         ]
     )  # fmt: skip
