@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -213,7 +215,7 @@ def encode_success(tool: Tool, value: Any) -> Any:
 
     It is encoded as it is: validating it first would decode a second time what the handler has decoded already, and a
     type that parses text would choke on its own value (I7). Only what does not fit the type, such as a dict in place of
-    a model, is validated. It goes through JSON text, because a result must not hold NaN.
+    a model, is validated. It goes through JSON text, because a result must not hold NaN or infinity: those become texts.
 
     Raises:
         Exception: it does not fit the type (pydantic's errors, or those of the author's own types), or nests deeper than
@@ -222,7 +224,7 @@ def encode_success(tool: Tool, value: Any) -> Any:
     if value is None:  # pydantic encodes it in place of anything; a handler that forgot its `return` is found here
         tool.success.validate_python(None)
     try:
-        encoded = _read(tool.success.dump_json(value, warnings="error"))
+        encoded = _encoded(tool, value)
     except PydanticSerializationError as mismatch:
         encoded = _second_try(tool, value, mismatch)
     return _shallow(encoded)
@@ -246,13 +248,36 @@ def _second_try(tool: Tool, value: Any, mismatch: PydanticSerializationError) ->
         fitting = tool.success.validate_python(value)
     except ValidationError:
         raise mismatch from None
-    return _read(tool.success.dump_json(fitting))
+    return _encoded(tool, fitting)
+
+
+def _encoded(tool: Tool, value: Any) -> Any:
+    """Return what pydantic writes of a value. Where it writes null for NaN or infinity, as by default, there is a text."""
+    text = tool.success.dump_json(value, warnings="error")
+    read = _read(text)
+    return _with_numbers(read, tool.success.dump_python(value)) if b"null" in text else read
+
+
+def _with_numbers(encoded: Any, value: Any) -> Any:
+    """Return JSON with the numbers that JSON can't say as texts, in place of nulls. ``value``: what was encoded."""
+    match encoded:
+        case None if isinstance(value, float) and not math.isfinite(value):
+            return json.dumps(value)
+        case dict() if isinstance(value, dict) and len(value) == len(encoded):
+            pairs = zip(encoded.items(), value.values(), strict=True)
+            return {name: _with_numbers(each, of_it) for (name, each), of_it in pairs}
+        case list() if isinstance(value, list | tuple | set | frozenset | deque) and len(value) == len(encoded):
+            return [_with_numbers(*both) for both in zip(encoded, value, strict=True)]
+        case _:
+            return encoded
 
 
 def json_of(value: Any) -> Any:
-    """Return a value that JSON can say, as it can be stored: without NaN, without halves of surrogate pairs."""
+    """Return a value that JSON can say, as it can be stored: NaN and infinity as texts, without halves of surrogate pairs."""
     return _read(storable(json.dumps(value, ensure_ascii=False)))
 
 
 def _read(text: str | bytes) -> Any:
-    return json.loads(text, parse_constant=lambda _: None)  # a type may be configured to write NaN as such
+    return json.loads(
+        text, parse_constant=str
+    )  # a type may be configured to write NaN as such; JSON has no such number

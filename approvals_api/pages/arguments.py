@@ -43,7 +43,7 @@ class ArgumentsView:
 
 def view(raw: str) -> ArgumentsView:
     """Return the arguments to show for the exact raw text."""
-    parsed = json_text.parse(raw)
+    parsed = json_text.parse(json_text.arguments_text(raw))
     if parsed is None:
         return ArgumentsView(raw=raw, rows=None, pretty=raw, doubled=())
     tree = parsed.tree
@@ -63,7 +63,7 @@ def origins_by_argument(origins: Origins | None) -> dict[str, list[Origin]]:
 
 def one_line(raw: str) -> str:
     """Return the arguments in at most 160 characters, for lists: ``path=notes.txt, lines=3``."""
-    parsed = json_text.parse(raw)
+    parsed = json_text.parse(json_text.arguments_text(raw))
     if parsed is None or not isinstance(parsed.tree, dict):
         return _clip(raw, ONE_LINE_CHARS)
     members = (f"{name}={_clip(_flat(value), _ONE_VALUE_CHARS)}" for name, value in parsed.tree.items())

@@ -113,7 +113,7 @@ def forms_of(request: RequestDetail, typed: Mapping[str, str] = NOTHING) -> Deci
     high = request.risk == "high"
     if request.status != "pending":
         return DecisionForms()
-    parsed = json_text.parse(request.input)
+    parsed = json_text.parse(json_text.arguments_text(request.input))
     tree = None if parsed is None else parsed.tree
     if request.kind == "question":
         suggestions = tree.get("choices") if isinstance(tree, dict) else None

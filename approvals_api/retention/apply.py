@@ -27,6 +27,7 @@ from turngate.store.live import deltas, progress
 from turngate.store.retention import erasures, expire, retention_runs
 from turngate.store.retention.erasures import What, Wish
 from turngate.store.retention.retention_runs import HOLD_FOR, RetentionRun
+from turngate.text_files import NotTextError, read_text, why_unreadable
 
 logger = logging.getLogger(__name__)
 
@@ -48,10 +49,10 @@ RELEASE_WITHIN: Final = 1.0
 def read_rules(file: Path) -> list[RetentionRule]:
     """Return the rules of a retention file. Raises ConfigurationError."""
     try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(file)
+    except (OSError, NotTextError) as error:
         raise ConfigurationError(
-            f"the retention file {file} cannot be read ({error}): name one, or set TURNGATE_RETENTION"
+            f"the retention file {file} cannot be read ({why_unreadable(error)}): name one, or set TURNGATE_RETENTION"
         ) from None
     return read_retention(text, file=str(file))
 

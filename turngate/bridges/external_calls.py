@@ -24,6 +24,7 @@ from turngate.client import TurngateClient
 from turngate.client.external_calls import LONGEST_WAIT
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError, ConflictError
+from turngate.domain.text.json_text import arguments_text
 from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.failures import NothingHappened
 from turngate.domain.tools.results import REFUSALS, Failure, Ok, outcome_unknown, wire_text
@@ -289,7 +290,7 @@ class OtherArgumentsError(ConflictError, NothingHappened):
 
 def fits(order: RunOrder, arguments: Mapping[str, Any]) -> None:
     """Check that these arguments are the approved ones. Raises OtherArgumentsError if not: the call must not run."""
-    if json.loads(order.input or "{}") != arguments:
+    if json.loads(arguments_text(order.input)) != arguments:
         raise OtherArgumentsError
 
 

@@ -30,6 +30,7 @@ from turngate.bridges.external_calls import (
 from turngate.bridges.reports import ok_of
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConfigurationError, MissingExtraError
+from turngate.domain.text.json_text import arguments_text
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Effect
 from turngate.wire.external_calls import RunOrder
@@ -180,7 +181,10 @@ def _decision(call: ToolCall, answer: MayRun | MayNotRun) -> dict[str, Any]:
         return {"type": "reject", "message": answer.text}
     if answer.edited_input is None:
         return {"type": "approve"}
-    return {"type": "edit", "edited_action": {"name": call["name"], "args": json.loads(answer.edited_input)}}
+    return {
+        "type": "edit",
+        "edited_action": {"name": call["name"], "args": json.loads(arguments_text(answer.edited_input))},
+    }
 
 
 def _settled(call: ToolCall, settled: Settled) -> ToolMessage:

@@ -33,6 +33,7 @@ from turngate.bridges.external_calls import (
 from turngate.bridges.reports import ok_of
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConfigurationError, MissingExtraError
+from turngate.domain.text.json_text import arguments_text
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Effect
 from turngate.wire.external_calls import RunOrder
@@ -195,7 +196,9 @@ def _results(requests: DeferredToolRequests, answers: Mapping[str, MayRun | MayN
 def _result(answer: MayRun | MayNotRun) -> ToolApproved | ToolDenied:
     if isinstance(answer, MayNotRun):
         return ToolDenied(answer.text)
-    return ToolApproved(override_args=None if answer.edited_input is None else json.loads(answer.edited_input))
+    return ToolApproved(
+        override_args=None if answer.edited_input is None else json.loads(arguments_text(answer.edited_input))
+    )
 
 
 def _to_report(result: Any) -> Ok:

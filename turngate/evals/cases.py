@@ -30,6 +30,7 @@ from turngate.domain.requests import RequestKind, Resolution
 from turngate.domain.runs.outcomes import RunOutcome
 from turngate.domain.text.suggestions import did_you_mean, keys_at
 from turngate.evals.patterns import checked_pattern, checked_regex
+from turngate.text_files import NotTextError, read_text, why_unreadable
 from turngate.yaml_document import Document, KeyTwiceError, read_document
 
 APPROVER: Final = "eval"
@@ -252,9 +253,9 @@ def load_cases(path: str | Path) -> list[Case]:
     """
     file = Path(path)
     try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        text = read_text(file)
+    except (OSError, NotTextError) as error:
+        reason = why_unreadable(error)
         raise ConfigurationError(f"the file of cases {file} cannot be read: {reason}") from None
     return [_relative_to(case, file.resolve().parent) for case in parse_cases(text, str(file))]
 

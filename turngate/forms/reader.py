@@ -42,7 +42,7 @@ def read(form: Field, typed: Mapping[str, str], *, original: str = "") -> FormVa
     tree = reader.value(form)
     if reader.errors:
         return FormValue(args=None, errors=reader.errors)
-    parsed = json_text.parse(original)
+    parsed = json_text.parse(json_text.arguments_text(original))
     # Compared as text, because in Python True equals 1; a text with doubled keys is never "the same".
     if parsed is not None and not parsed.doubled and json_text.dump(parsed.tree) == json_text.dump(tree):
         return FormValue(args=original)

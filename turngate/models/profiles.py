@@ -22,6 +22,7 @@ from turngate.domain.errors import ConfigurationError
 from turngate.domain.runs.budgets import Price
 from turngate.domain.text.suggestions import problems
 from turngate.domain.tools.failures import describe_issues
+from turngate.text_files import NotTextError, read_text
 
 FILE_NAME: Final = "models.toml"
 """The file's name if none is configured: in the data directory, or else next to the app."""
@@ -88,12 +89,12 @@ def load_profiles(path: Path | None) -> Profiles:
     if path is None:
         return Profiles()
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except OSError as error:
         raise ConfigurationError(
             f"models file {path} cannot be read ({error.strerror}): set TURNGATE_MODELS_FILE to a file that is there"
         ) from None
-    except UnicodeDecodeError as error:
+    except NotTextError as error:
         raise ConfigurationError(f"models file {path} is not TOML: {error}") from None
     return parse_profiles(text, source=str(path))
 

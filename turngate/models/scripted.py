@@ -33,6 +33,7 @@ from turngate.domain.text.suggestions import Location
 from turngate.domain.tools.results import Failure, wire_text
 from turngate.models.port import ModelRequest, OnDelta
 from turngate.models.script import Entry, Response, Script, When, parse_script
+from turngate.text_files import decoded
 
 MAX_SCRIPT_BYTES: Final = 1_000_000
 LAST_RESULT: Final = "{{last_result}}"
@@ -63,7 +64,7 @@ class ScriptedModel:
         try:
             text = _read_script(file)
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else _why_no_script(error)
+            reason = error.strerror if isinstance(error, OSError) else str(error)
             raise ConfigurationError(f"the script {file} of a scripted model cannot be read: {reason}") from None
         return cls.from_text(text, str(file))
 
@@ -198,11 +199,7 @@ def _read_script(file: Path) -> str:
         raw = opened.read(MAX_SCRIPT_BYTES + 1)
     if len(raw) > MAX_SCRIPT_BYTES:
         raise ValueError(f"it is larger than {MAX_SCRIPT_BYTES:,} bytes")
-    return raw.decode()
-
-
-def _why_no_script(error: ValueError) -> str:
-    return "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
+    return decoded(raw)
 
 
 def _deltas(answer: ModelResponse) -> Iterator[Delta]:

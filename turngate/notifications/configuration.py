@@ -39,6 +39,7 @@ from turngate.notifications.selection import DEFAULT_EVENTS, NOTIFIABLE, Selecti
 from turngate.notifications.send_results import SendResult
 from turngate.notifications.slack_channel import SlackSender
 from turngate.notifications.webhook_channel import WebhookSender
+from turngate.text_files import NotTextError, read_text
 from turngate.toolkits.http_client.hosts import BadUrl, Target
 
 # What a ``[[channel]]`` table may hold. Secrets are named by environment variable, never written down.
@@ -210,12 +211,12 @@ def named_channel(channels: Sequence[Channel], name: str) -> Channel:
 def read_tables(path: Path) -> list[AnyTable]:
     """Read the file alone. Raises ConfigurationError as above."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(read_text(path))
     except OSError as error:
         raise ConfigurationError(
             f"notifications file {path} cannot be read ({error.strerror}): set TURNGATE_NOTIFICATIONS to a file that is there"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, NotTextError) as error:
         raise ConfigurationError(f"notifications file {path} is not TOML: {error}") from None
     tables = document.pop("channel", [])
     if document or not isinstance(tables, list) or not tables:

@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
+from turngate import text_files
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.policy import Policy, parse_policy
 
@@ -18,9 +19,9 @@ _HEADER: Final = re.compile(r"^[ \t]*\[\[[ \t]*rule[ \t]*\]\]", re.MULTILINE)
 def read_text(file: Path, *, what: str = "the policy file") -> str:
     """Return a file's text. Raises ConfigurationError when it cannot be read."""
     try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        return text_files.read_text(file)
+    except (OSError, text_files.NotTextError) as error:
+        reason = text_files.why_unreadable(error)
         raise ConfigurationError(f"{what} {str(file)!r} cannot be read: {reason}") from None
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from turngate.domain.errors import ConfigurationError
+from turngate.text_files import NotTextError, decoded
 
 SUFFIX: Final = "_FILE"
 MAX_SECRET_BYTES: Final = 65_536
@@ -45,11 +46,11 @@ def _read(variable: str, file: str) -> str:
     try:
         with Path(file).expanduser().open("rb") as opened:
             content = opened.read(MAX_SECRET_BYTES + 1)
-        secret = content.decode().strip()
+        secret = decoded(content).strip()
     except OSError as error:
         raise ConfigurationError(f"{variable}={file} cannot be read: {os.strerror(error.errno or 0)}") from None
-    except UnicodeDecodeError:
-        raise ConfigurationError(f"{variable}={file} holds no text in UTF-8") from None
+    except NotTextError as error:
+        raise ConfigurationError(f"{variable}={file} holds no text in UTF-8 ({error})") from None
     if not secret or len(content) > MAX_SECRET_BYTES:
         problem = "is empty" if not secret else f"is larger than {MAX_SECRET_BYTES:,} bytes"
         raise ConfigurationError(f"{variable}={file} {problem}")

@@ -42,6 +42,7 @@ from turngate.runtime.settings import Settings
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database
 from turngate.store.events import audit, events
+from turngate.text_files import NotTextError, read_text
 
 logger = logging.getLogger(__name__)
 
@@ -133,8 +134,8 @@ def public_keys(text: str) -> list[str]:
     lines = [text]
     if not text.startswith(PUBLIC_PREFIX):
         try:
-            lines = Path(text).read_text(encoding="utf-8").split()
-        except (OSError, UnicodeDecodeError) as error:
+            lines = read_text(Path(text)).split()
+        except (OSError, NotTextError) as error:
             raise ConfigurationError(f"the public key {text} cannot be read: {error}") from None
     try:
         for line in lines:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from turngate.domain.errors import ConfigurationError
+from turngate.text_files import NotTextError, read_text
 
 MOST_TENANTS: Final = 200
 _NAME: Final = re.compile(r"[a-z](?:[a-z0-9-]{0,28}[a-z0-9])?")
@@ -106,12 +107,12 @@ def load_tenants(path: Path, namespace: str) -> tuple[Tenant, ...]:
     host, a schema, a role or a namespace.
     """
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(read_text(path))
     except OSError as error:
         raise ConfigurationError(
             f"tenants file {path} cannot be read ({error.strerror}): set TURNGATE_TENANTS to a file that is there"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, NotTextError) as error:
         raise ConfigurationError(f"tenants file {path} is not TOML: {error}") from None
     if not tables or len(tables) > MOST_TENANTS:
         raise ConfigurationError(

@@ -40,6 +40,7 @@ from turngate.store.runs import messages
 from turngate.testing.engine import AppOptions, RunningApp, running_app
 from turngate.testing.harness import DEADLINE_SECONDS, OPERATOR, STARTER
 from turngate.testing.report import Divergence, Kind, ReplayedRun, ReplayReport, compare
+from turngate.text_files import NotTextError, read_text, why_unreadable
 from turngate.wire.orders import DecisionOrder, StartOrder
 from turngate.wire.requests import RequestDetail, RequestItem
 from turngate.wire.runs import RunDetail
@@ -250,9 +251,9 @@ def _recorded_answer(tool: Tool, call: FixtureCall) -> Any:
 
 def _read(file: Path) -> Fixture:
     try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        text = read_text(file)
+    except (OSError, NotTextError) as error:
+        reason = why_unreadable(error)
         raise ConfigurationError(f"the fixture {file} cannot be read: {reason}") from None
     return parse_fixture(text, str(file))
 

@@ -409,6 +409,11 @@ async def test_a_handler_sees_the_context_it_is_called_in(run: Call) -> None:
 # Returned values
 
 
+class Ratio(BaseModel):
+    of: float
+    note: str | None
+
+
 def deep(levels: int) -> Any:
     nested: Any = "end"
     for _ in range(levels):
@@ -422,7 +427,8 @@ def deep(levels: int) -> Any:
         (str, "done", "done"),
         (type(None), None, None),
         (bool | None, None, None),
-        (float, float("nan"), None),
+        (float, float("nan"), "NaN"),
+        (float | None, float("-inf"), "-Infinity"),
         (Decimal, Decimal("1.10"), "1.10"),
         (set[int], {7}, [7]),
         (datetime, datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00Z"),
@@ -442,6 +448,28 @@ async def test_a_bare_value_is_wrapped_as_json(run: Call, declared: Any, returne
 
     give.__annotations__["return"] = declared
     assert await run(tool_for(give)) == value(encoded)
+
+
+@pytest.mark.parametrize(
+    ("declared", "returned", "encoded"),
+    [
+        (
+            dict[str, Any],
+            {"a": [1.5, float("inf"), None], "b": {"c": (float("nan"),)}},
+            {"a": [1.5, "Infinity", None], "b": {"c": ["NaN"]}},
+        ),
+        (Ratio, Ratio(of=float("inf"), note=None), {"of": "Infinity", "note": None}),
+    ],
+)
+async def test_a_number_that_json_cannot_say_is_a_text(run: Call, declared: Any, returned: Any, encoded: Any) -> None:
+    """The model reads Infinity, and not null, as if there was no value; what is null stays null."""
+
+    async def give() -> Any:
+        """Give."""
+        return returned
+
+    give.__annotations__["return"] = declared
+    assert await run(tool_for(give)) == Ok(value=encoded)
 
 
 Refusing = Annotated[str, PlainSerializer(lambda _: {}["secret"])]

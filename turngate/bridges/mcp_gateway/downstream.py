@@ -39,6 +39,7 @@ from pydantic import ValidationError
 from turngate import mcp_traffic
 from turngate.bridges.mcp_gateway.results import refused
 from turngate.domain.errors import UnavailableError
+from turngate.domain.text.json_text import arguments_text
 from turngate.wire.external_calls import RunOrder
 
 log = logging.getLogger("turngate.mcp_gateway")
@@ -119,7 +120,7 @@ class Downstream:
     ) -> CallToolResult | Literal["lost"]:
         """Send a call exactly as it was approved. ``lost``: no answer came, and the call may have happened."""
         try:
-            request = mcp_traffic.call_of(name, json.loads(order.input or "{}"), order.idempotency_key)
+            request = mcp_traffic.call_of(name, json.loads(arguments_text(order.input)), order.idempotency_key)
         except (mcp_traffic.UnsendableError, RecursionError):
             return refused("The call did not run: its arguments can't be written as JSON.", kind="invalid_input")
         try:

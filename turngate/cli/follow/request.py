@@ -44,6 +44,7 @@ from turngate.text.run_words import (
     sibling_lines,
     start_words,
 )
+from turngate.text_files import NotTextError, read_text
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail
 
@@ -333,8 +334,15 @@ def edit_text(text: str) -> str | None:
             raise InvalidInputError(
                 f"the editor {editor[0]!r} failed ({error}): set EDITOR to one that works"
             ) from None
-        edited = file.read_text(encoding="utf-8").strip()
+        edited = _read_edited(file)
     return None if edited == original.strip() else edited
+
+
+def _read_edited(file: Path) -> str:
+    try:
+        return read_text(file).strip()
+    except NotTextError as error:
+        raise InvalidInputError(f"the editor saved something that can't be read: {error}") from None
 
 
 def answer_json(request: RequestDetail, text: str) -> str:

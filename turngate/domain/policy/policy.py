@@ -519,7 +519,9 @@ def parse_policy(text: str, *, source: str) -> Policy:
         ConfigurationError: not TOML, or a rule does not fit; the message says where.
     """
     try:
-        return Policy.model_validate(tomllib.loads(text))
+        return Policy.model_validate(
+            tomllib.loads(text.removeprefix("\ufeff"))
+        )  # a file of a Windows editor, sent as it is
     except ValidationError as error:
         described = describe_issues(problems(error, Policy)).removeprefix("arguments: ")
         if described.startswith("rule: "):

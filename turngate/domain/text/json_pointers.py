@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from turngate.domain.text.json_text import MAX_ARGUMENT_CHARS
+from turngate.domain.text.json_text import MAX_ARGUMENT_CHARS, arguments_text
 
 _POINTER = re.compile(r"(/([^~/]|~[01])*)*")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
@@ -42,7 +42,7 @@ def decode_arguments(raw: str) -> JsonValue:
         raise ValueError(f"the arguments have more than {MAX_ARGUMENT_CHARS:,} characters")
     try:
         decoded: JsonValue = json.loads(
-            raw, object_pairs_hook=_object, parse_float=Decimal, parse_constant=_no_constant
+            arguments_text(raw), object_pairs_hook=_object, parse_float=Decimal, parse_constant=_no_constant
         )
     except RecursionError:
         raise ValueError("the arguments nest too deep") from None

@@ -52,6 +52,16 @@ def without_repeats(members: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return by_name
 
 
+NO_ARGUMENTS: Final = frozenset({"", "null"})
+"""How providers and models write the arguments of a call that has none, besides ``{}``."""
+
+
+def arguments_text(raw_input: str) -> str:
+    """Return the JSON text as which raw arguments are read, everywhere. What is kept and digested is the raw text."""
+    text = raw_input.strip()
+    return "{}" if text in NO_ARGUMENTS else text
+
+
 def parse(text: str) -> Parsed | None:
     """Return the parts of a JSON text; None when it is not JSON, nests too deeply, or has more than ``MAX_CHARS``.
 

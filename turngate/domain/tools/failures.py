@@ -68,7 +68,9 @@ class ToolFailure(Exception):  # noqa: N818 - tool authors name failures after w
             for name, annotation in get_type_hints(cls, include_extras=True).items()
             if not name.startswith("_") and name != "kind"
         }
-        cls._model = create_model(cls.__name__, __config__=ConfigDict(extra="forbid"), **own)  # type: ignore[call-overload]
+        cls._model = create_model(
+            cls.__name__, __config__=ConfigDict(extra="forbid", ser_json_inf_nan="constants"), **own
+        )  # type: ignore[call-overload]
 
     def __init__(self, **fields: Any) -> None:
         self.fields: dict[str, JsonValue] = _encoded(self._model, fields)

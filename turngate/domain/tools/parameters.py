@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, runtime_checka
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema
 
-from turngate.domain.text.json_text import MAX_ARGUMENT_CHARS
+from turngate.domain.text.json_text import MAX_ARGUMENT_CHARS, arguments_text
 from turngate.domain.tools.failures import InputProblem, InvalidToolInput, describe_issues, describe_validation
 
 if TYPE_CHECKING:
@@ -128,14 +128,14 @@ class NoParameters:
 
 
 def object_text(raw_input: str) -> str:
-    """Return the text of a JSON object; an empty text counts as ``{}``, as providers send it for no arguments.
+    """Return the text of a JSON object; an empty text and ``null`` count as ``{}``.
 
     Raises InvalidToolInput (``malformed_json``) for text that is too long, not JSON, or JSON and no object. ``NaN`` is not JSON:
     pydantic reads it as a number, and one that no predicate compares (``p.cents > 5_000``) would gate.
     """
     if len(raw_input) > MAX_ARGUMENT_CHARS:
         raise InvalidToolInput(f"arguments have more than {MAX_ARGUMENT_CHARS:,} characters", "malformed_json")
-    text = raw_input.strip() or "{}"
+    text = arguments_text(raw_input)
     try:
         loaded = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
 from turngate.domain.person_ids import for_model
+from turngate.domain.text.json_text import arguments_text
 from turngate.domain.tools.failures import InputProblem
 
 FailureKind = Literal[
@@ -97,7 +98,7 @@ def wire_text(result: Ok | Failure, *, edited_input: str | None = None) -> str:
         return text
     note = json.dumps("An operator edited this call before it ran. `ran_with` is what ran, in place of your arguments.")
     # The very text that ran, never read and written again: a number may have more digits than a float keeps.
-    return f'{{"note":{note},"ran_with":{edited_input.strip() or "{}"},"result":{text}}}'
+    return f'{{"note":{note},"ran_with":{arguments_text(edited_input)},"result":{text}}}'
 
 
 def unknown_tool(name: str, known: list[str]) -> Failure:

@@ -66,7 +66,7 @@ def describe(
     ``template``: the author's text, checked by :func:`check_template`. Linear in the arguments, which are parsed once.
     ``defaults``: what the arguments leave out, for a text that names it.
     """
-    parsed = json_text.parse(raw_input.strip() or "{}")
+    parsed = json_text.parse(json_text.arguments_text(raw_input))
     arguments = parsed.tree if parsed is not None and isinstance(parsed.tree, dict) else None
     definitions = manifest.parameters.get("$defs")
     properties = _properties(manifest.parameters, definitions)
@@ -86,7 +86,7 @@ def clean(text: str) -> str:
 
 def check_text(manifest: ToolManifest, raw_input: str, template: str, idempotency_key: str) -> str:
     """Return how to check whether a lost call took effect, by its author's text. Never raises; at most 2,000 characters."""
-    parsed = json_text.parse(raw_input.strip() or "{}")
+    parsed = json_text.parse(json_text.arguments_text(raw_input))
     arguments = parsed.tree if parsed is not None and isinstance(parsed.tree, dict) else {}
     definitions = manifest.parameters.get("$defs")
     known = {IDEMPOTENCY_KEY: idempotency_key, **arguments}

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, Field, HttpUrl, ValidationError
 
 from turngate import ToolContext, ToolFailure, declare_tool, interaction_tool, tool
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.text.json_pointers import decode_arguments
 from turngate.domain.tools.failures import MAX_REASON_CHARS, InvalidToolInput
 from turngate.domain.tools.tool import Tool
 from turngate.toolkits.json_schema import JsonSchemaParameters
@@ -62,9 +63,10 @@ def complaint(of: Tool, raw_input: str) -> str:
 # Arguments
 
 
-@pytest.mark.parametrize("raw_input", ["", "  \n", "{}"])
+@pytest.mark.parametrize("raw_input", ["", "  \n", "{}", "null", " null\n"])
 def test_no_text_means_no_arguments(raw_input: str) -> None:
-    """Providers send an empty text for a call without arguments; it counts as an empty object."""
+    """Providers send an empty text, and models write null, for a call without arguments; rules and people read the same."""
+    assert decode_arguments(raw_input or "null") == {}
 
     @tool()
     async def nothing(params: Empty) -> None:
@@ -83,7 +85,7 @@ def test_no_text_means_no_arguments(raw_input: str) -> None:
         ("[" * 100_000, "arguments are not valid JSON"),
         ("9" * 5_000, "arguments are not valid JSON"),
         ("[1]", "arguments must be a JSON object"),
-        ("null", "arguments must be a JSON object"),
+        ("null", "lines: Field required"),
         ('"{}"', "arguments must be a JSON object"),
         ("{}", "lines: Field required"),
         ('{"lines": "x"}', "lines: Input should be a valid array"),

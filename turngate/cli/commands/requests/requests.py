@@ -33,6 +33,7 @@ from turngate.policies.explain import in_words
 from turngate.text.folded_call import fold_call
 from turngate.text.plain_text import Piece, plain_line
 from turngate.text.run_words import differs_words, group_words, revealed_lines, start_words
+from turngate.text_files import NotTextError, read_text, why_unreadable
 from turngate.wire.decisions import DecisionResult
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail, RequestItem
@@ -553,9 +554,9 @@ def _read_args(argument: str) -> str:
     if not argument.startswith("@"):
         return argument
     try:
-        return Path(argument[1:]).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        return read_text(Path(argument[1:]))
+    except (OSError, NotTextError) as error:
+        reason = why_unreadable(error)
         raise ConfigurationError(f"--args {argument}: the file cannot be read ({reason})") from None
 
 

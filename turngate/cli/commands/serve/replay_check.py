@@ -34,6 +34,7 @@ from turngate.runtime.settings import Settings, load_stack_settings
 from turngate.runtime.temporal_client import codec_of, connect
 from turngate.runtime.workflow_code import build_replayer
 from turngate.store.database import Database
+from turngate.text_files import read_text
 from workflows.agent_turn import AgentTurn
 from workflows.scheduled_start import ScheduledStart
 
@@ -374,7 +375,7 @@ def read_histories(paths: list[Path]) -> Iterator[WorkflowHistory]:
 
 def _read(path: Path) -> WorkflowHistory:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path))
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read ({error.strerror})") from None
     except ValueError as error:
