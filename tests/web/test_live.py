@@ -36,7 +36,7 @@ async def test_a_decided_request_shows_it_by_itself(site, open_page):
 
 async def test_a_dead_connection_is_noticed(site, quick_site, open_page):
     """A connection that carries nothing and was never closed: the page says so, sends nothing unchecked, and recovers."""
-    request = await site.gated("refund", '{"order": "silent", "cents": 1}')
+    request = await site.gated("shell", '{"argv": ["silent"]}')
     async with black_hole(quick_site.url) as hole:
         page = await open_page(f"/requests/{request.id}", at=replace(quick_site, url=hole.url))
         bar = page.locator("[data-link]")
@@ -61,7 +61,7 @@ async def test_a_dead_connection_is_noticed(site, quick_site, open_page):
 
 async def test_a_page_that_comes_back_looks_before_it_decides(site, open_page):
     """Restored from the back/forward cache it updates at once; and without a live stream, a button looks before it sends."""
-    request = await site.gated("refund", '{"order": "restored", "cents": 1}')
+    request = await site.gated("shell", '{"argv": ["restored"]}')
     page, other = [await open_page(f"/requests/{request.id}") for _ in range(2)]
     for each in (page, other):
         await each.evaluate(
@@ -146,7 +146,7 @@ async def test_an_update_never_removes_typed_text(site, open_page):
 
 async def test_buttons_are_inert_just_after_a_swap(site, open_page):
     """A click in the half second after the page changed under the hand does nothing; a later one does."""
-    request = await site.gated("refund", '{"order": "swap", "cents": 1}')
+    request = await site.gated("shell", '{"argv": ["swap"]}')
     page = await open_page(f"/requests/{request.id}")
     # A page whose state differs from the server's is swapped at the next event: here, another run's start.
     await page.evaluate("document.querySelector('#main').dataset.state = 'older'")

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 NOT_CONNECTED: Final = (
-    "Not connected since {since}. What you see may be out of date. Deciding still works: it is checked first, and you "
-    "learn if it can't be sent."
+    "Not connected since {since}. What you see may be out of date. Reading and typing still work. A decision is checked "
+    "first, and you learn if it can't be sent."
 )
 CONNECTED_AGAIN: Final = "Connected again."
 
