@@ -11,6 +11,7 @@ from activities.planning.control_calls import CONTROL_CALL, result_of
 from activities.runs.ending import end_run
 from turngate.domain import contract
 from turngate.domain.contract import CloseStepInput, SettleCallInput
+from turngate.domain.requests import ExecutionState
 from turngate.domain.tools.results import Failure, Ok
 from turngate.store.clock import now
 from turngate.store.database import Connection
@@ -31,17 +32,17 @@ class SettleCall:
             run = await runs.get(conn, order.run_id)
             if call is None or run is None or call.result is not None:
                 return
-            result = await _result(self._engine, conn, call)
-            state = end_state(result)
+            result, state = await _result(self._engine, conn, call)
             await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state=state)
             await settle(conn, call, CallResult.of(self._engine, run, result))
 
 
-async def _result(engine: Engine, conn: Connection, call: calls.Call) -> Ok | Failure:
+async def _result(engine: Engine, conn: Connection, call: calls.Call) -> tuple[Ok | Failure, ExecutionState]:
     if call.child_run_id is None:
         if call.signal is None:
             raise LookupError(f"call {call.tool_call_id!r} waits for nothing")
-        return result_of(CONTROL_CALL.validate_json(call.signal))
+        result = result_of(CONTROL_CALL.validate_json(call.signal))
+        return result, end_state(result)
     child = await runs.get(conn, call.child_run_id)
     if child is not None and child.status == "running":
         # Its workflow is over and never came to its own end: terminated from outside, failed for good, or never started.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from activities.engine.engine import Engine
 from activities.execution.door import Door
@@ -13,6 +13,7 @@ from turngate.domain.contract import ChildRun, Wait
 from turngate.domain.conversation.messages import Message, user_message
 from turngate.domain.crashes import report_crash
 from turngate.domain.digest import derived_id
+from turngate.domain.requests import ExecutionState
 from turngate.domain.runs.trace import RunTrace
 from turngate.domain.runs.turn_state import TurnState
 from turngate.domain.tools import results
@@ -101,16 +102,43 @@ def child_run(engine: Engine, run_id: str, tool: Tool, state: TurnState | None =
     return ChildRun(run_id=run_id, agent=agent.name, limits=agent.limits.for_run(), state=state)
 
 
-async def answer_of(conn: Connection, child: runs.Run) -> Ok | Failure:
-    """Return the call's result: the answer of the sub-agent's run, or how it ended without one."""
-    match child.status:
-        case "completed":
-            head = await messages.get(conn, child.head_message_id)
-            return Ok(value={"answer": head.text, "agent": child.agent, "run_id": child.id})
-        case "interrupted":
-            return results.agent_interrupted(child.agent, child.id, child.reason)
-        case _:
-            return results.agent_failed(child.agent, child.id, child.reason, child.error_class)
+async def answer_of(conn: Connection, child: runs.Run) -> tuple[Ok | Failure, ExecutionState]:
+    """Return the call's result and how it ended: the answer of the sub-agent's run, or how that ended without one.
+
+    Such a call has failed only if nothing below it may have changed anything.
+    """
+    if child.status == "completed":
+        head = await messages.get(conn, child.head_message_id)
+        return Ok(value={"answer": head.text, "agent": child.agent, "run_id": child.id}), "succeeded"
+    effects = await effects_below(conn, child.id)
+    if child.status == "interrupted":
+        ended = results.agent_interrupted(child.agent, child.id, child.reason, effects)
+    else:
+        ended = results.agent_failed(child.agent, child.id, child.reason, child.error_class, effects)
+    return ended, "unknown" if effects else "failed"
+
+
+async def effects_below(conn: Connection, run_id: str) -> list[str]:
+    """Return the calls of a run, and of the runs below it, that may have changed something: what each did, in order.
+
+    Which of a ``once`` call is not known, a person is asked, in the run that made it.
+    """
+    states = {each.tool_call_id: each.state for each in await executions.of_run(conn, run_id)}
+    effects = list[str]()
+    for call in await calls.of_run(conn, run_id):
+        state = states.get(call.tool_call_id)
+        if call.child_run_id is not None:
+            effects += await effects_below(conn, call.child_run_id)
+        elif call.signal is None and call.effect != "read" and state in _MAY_HAVE_CHANGED[call.effect == "once"]:
+            effects.append(f"{call.tool_name} ({'it happened' if state == 'succeeded' else 'it may have happened'})")
+    return effects
+
+
+_MAY_HAVE_CHANGED: Final[dict[bool, frozenset[ExecutionState]]] = {
+    True: frozenset({"succeeded", "unknown", "executing"}),
+    False: frozenset({"succeeded", "unknown", "executing", "failed"}),
+}
+"""Is it a ``once`` call? → states of its execution. A failure is known only of these."""
 
 
 async def take_control_call(door: Door, start: Start) -> Settled | Waits:

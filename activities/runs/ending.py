@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from activities.engine.engine import Engine
+from activities.execution.delegation import effects_below
 from activities.execution.lost_calls import ask_at_end
 from activities.planning.control_calls import CONTROL_CALL
 from turngate.domain.contract import CloseStepInput
 from turngate.domain.conversation.messages import Message, TextPart
 from turngate.domain.digest import derived_id
+from turngate.domain.requests import ExecutionState
 from turngate.domain.runs.outcomes import end_payload
 from turngate.domain.tools import results
 from turngate.domain.tools.control_calls import Finish
@@ -98,17 +100,21 @@ async def _close_calls(engine: Engine, conn: Connection, run: runs.Run, order: C
             )
             await end_run(engine, conn, below)
         execution = started.get(call.tool_call_id)
+        unknown = call.effect == "once" and not call.signal
+        if call.child_run_id is not None:
+            unknown = bool(await effects_below(conn, call.child_run_id))
         if execution is not None and execution.state == "executing" and (call.signal or call.child_run_id):
             # No handler runs: it is a timer that ends here, or a run that was stopped and reports itself how far it
             # came.
-            await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
+            state: ExecutionState = "unknown" if unknown else "failed"
+            await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state=state)
         elif execution is not None and execution.state == "executing":
             # Its worker never reported back: neither finished nor stopped is known.
             if call.effect != "once":
                 await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="unknown")
             else:
                 await ask_at_end(engine, conn, execution)
-        closure = _closure(order, execution, unknown=call.effect == "once" and not call.signal)
+        closure = _closure(order, execution, unknown=unknown)
         settled[call.tool_call_id] = await calls.settle(conn, run.id, call.tool_call_id, closure, nonce=run.nonce)
     return settled
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import svcs
 
-from activities.execution.executor import execute
+from activities.execution.executor import Unknown, execute
 from turngate import Failure, Ok, ToolContext, Toolkit
 from turngate.runtime.embedded_temporal import choose_port
 from turngate.toolkits.mcp import HttpServer, StdioServer, mcp_toolkit
@@ -34,7 +34,7 @@ class McpBench:
     kit: Toolkit
     emitted: list[Any] = field(default_factory=list)
 
-    async def __call__(self, name: str, key: str = "key_1", /, **tool_input: Any) -> Ok | Failure:
+    async def __call__(self, name: str, key: str = "key_1", /, **tool_input: Any) -> Ok | Failure | Unknown:
         tool = self.kit.find(name)
         assert tool is not None, f"no tool {name!r} among {self.kit.names}"
         ctx = ToolContext(
@@ -49,6 +49,8 @@ class McpBench:
 
     async def failed(self, name: str, **tool_input: Any) -> Failure:
         result = await self(name, **tool_input)
+        if isinstance(result, Unknown):  # as the model reads it, if no one knows
+            return Failure(kind="unknown", reason=result.why)
         assert isinstance(result, Failure), result
         return result
 

@@ -142,6 +142,36 @@ async def test_a_sub_agent_may_finish_by_a_control_call(client: Client, sqlite: 
         assert (await engine.results(run))["d"] == answered(await engine.child(run, "d"), "Nothing to pay.")
 
 
+async def test_i3_a_sub_agent_that_failed_after_it_paid(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I3: the agent above reads which calls took effect or may have, and its own call is unknown, not failed."""
+
+    @tool(effect="once", ask=False)
+    async def transfer() -> str:
+        """Pay, and lose the answer."""
+        bench.paid.append(2)
+        raise TimeoutError
+
+    @tool(effect="once", ask=False)
+    async def pay() -> str:
+        """Pay."""
+        bench.paid.append(1)
+        return "paid"
+
+    models = cast(says(call("pay", "{}", "p"), call("transfer", "{}", "t"), call("look", '{"name": "x"}', "l")))
+    helper = agent_of("helper", pay, transfer, bench.look, limits=Limits(steps=1))
+    async with stack(client, sqlite, sub_agent(helper), model=models) as engine:
+        run = await engine.start()
+        child = await engine.child(run, "d")
+        await engine.decide(await engine.request(child, kind="outcome"), "respond", outcome="tell_model")
+        assert (await engine.ended(run)).status == "completed"
+        result = (await engine.results(run))["d"]
+        assert isinstance(result, Failure)
+        assert result.kind == "agent_failed"
+        assert "is not undone: pay (it happened), transfer (it may have happened)." in result.reason
+        assert (await engine.executions(run))["d"].state == "unknown"
+    assert sorted(bench.paid) == [1, 2]
+
+
 async def test_i9_a_sub_agent_that_fails_is_a_result(client: Client, sqlite: Database, bench: Bench) -> None:
     """I9: its own step limit, a model that refuses it: the parent reads which and continues."""
     looking = says(call("look", '{"name": "x"}'))

@@ -18,7 +18,16 @@ import httpcore
 import httpx
 from pydantic import Field, create_model
 
-from turngate import ConfigurationError, Preview, Tool, ToolContext, ToolFailure, Toolkit, declare_tool
+from turngate import (
+    ConfigurationError,
+    OutcomeUnknown,
+    Preview,
+    Tool,
+    ToolContext,
+    ToolFailure,
+    Toolkit,
+    declare_tool,
+)
 from turngate.toolkits.edits import Params
 from turngate.toolkits.http_client.exchange import Exchange, HttpResponse, OutgoingRequest, RequestFailed
 from turngate.toolkits.http_client.hosts import AllowList, BadUrl, HostNotAllowed, Target
@@ -140,7 +149,14 @@ def _request_tool(exchange: Exchange, methods: list[str]) -> Tool:
         outgoing = _outgoing(params)
         keyed = {**outgoing.headers, "Idempotency-Key": ctx.idempotency_key}
         sent = OutgoingRequest(method=outgoing.method, target=outgoing.target, headers=keyed, body=outgoing.body)
-        return await exchange.call(sent, follow=False, logger=ctx.logger)
+        try:
+            return await exchange.call(sent, follow=False, logger=ctx.logger)
+        except RequestFailed as failed:
+            if not failed.fields["maybe_sent"]:
+                raise
+            raise OutcomeUnknown(
+                f"The request was sent, and there is no response: {failed.fields['reason']}"
+            ) from failed
 
     http_request.__annotations__["params"] = params_type
     return declare_tool(

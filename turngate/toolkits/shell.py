@@ -17,7 +17,18 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, Field, JsonValue
 
-from turngate import CommandBlock, Failure, Ok, Presentation, Preview, TextBlock, ToolContext, ToolFailure, tool
+from turngate import (
+    CommandBlock,
+    Failure,
+    Ok,
+    OutcomeUnknown,
+    Presentation,
+    Preview,
+    TextBlock,
+    ToolContext,
+    ToolFailure,
+    tool,
+)
 from turngate.domain.tools.presentation import default_presentation
 from turngate.domain.tools.tool import ProcessConfinement
 from turngate.toolkits import scripts
@@ -33,15 +44,6 @@ MAX_TIMEOUT_SECONDS = 3600
 
 _KEPT_VARIABLES = re.compile(r"PATH|HOME|LANG|LC_[A-Z]+|TERM|TMPDIR|USER")
 _SECRET_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
-
-
-class CommandTimeout(ToolFailure):
-    """The command ran out of time, and its whole process group was killed. What it had done so far stays done."""
-
-    timeout_seconds: int
-    partial_output: str
-    output_bytes: int
-    reason: str = "the command ran out of time and was killed; give it more seconds, or less to do"
 
 
 class CommandNotStarted(ToolFailure):
@@ -124,8 +126,9 @@ def _present(params: BashParams, result: Ok | Failure) -> Presentation:
 @tool(
     effect="once",
     ask=True,
-    failures=[CommandTimeout, CommandNotStarted],
+    failures=[CommandNotStarted],
     timeout=timedelta(seconds=MAX_TIMEOUT_SECONDS + 60),
+    check_with="Look at its output until it was stopped, and at what the command changes in the workspace.",
     preview=_preview_command,
     precondition=_scripts_as_they_are,
     precondition_keeps_fresh=False,
@@ -162,8 +165,9 @@ async def _run(params: BashParams, ctx: ToolContext, sandbox: Sandbox) -> Comman
         ctx.partial(output.text())
         raise
     if timed_out:
-        raise CommandTimeout(
-            timeout_seconds=params.timeout_seconds, partial_output=output.text(), output_bytes=output.total
+        ctx.partial(output.text())
+        raise OutcomeUnknown(
+            f"The command did not end within {params.timeout_seconds} s and was killed. What it had done until then stays done."
         )
     return CommandResult(
         exit_code=exit_code,

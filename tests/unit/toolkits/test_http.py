@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from activities.execution.executor import execute
+from activities.execution.executor import Unknown, execute
 from turngate import Failure, Ok, ToolContext, Toolkit
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.policy import Policy, evaluate
@@ -555,6 +555,18 @@ async def test_a_closed_port_is_a_failure_before_sending(site):
     kit = http_toolkit([f"127.0.0.1:{port}"], methods=["POST"], allow_private=True)
     failed = await run(kit, "http_request", url=f"http://127.0.0.1:{port}/", method="POST")
     assert (failed["kind"], failed["cause"], failed["maybe_sent"]) == ("request_failed", "connect", False)
+
+
+@pytest.mark.parametrize("answer", ["silent", "cut off"])
+async def test_i3_a_request_without_a_response_may_have_happened(site, answer):
+    """It left, and the server may have acted on it: of a `once` request no one knows, and it is no failure."""
+    site.replies["/"] = silent if answer == "silent" else b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort"
+    kit = site.kit(methods=["POST"], timeout=timedelta(seconds=1))
+    tool_input = json.dumps({"url": site.url(), "method": "POST"})
+    ended = await execute(kit.find("http_request"), tool_input, context(), svcs.Registry())
+    assert isinstance(ended, Unknown)
+    assert ended.why.startswith("The request was sent, and there is no response")
+    assert len(site.requests) == 1
 
 
 async def drip(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
 from turngate.domain.person_ids import for_model
 from turngate.domain.text.json_text import arguments_text
+from turngate.domain.text.sentences import as_sentence
 from turngate.domain.tools.failures import InputProblem
 
 FailureKind = Literal[
@@ -64,6 +65,9 @@ class Failure(BaseModel):
 ToolResult = Annotated[Ok | Failure, Field(discriminator="tag")]
 TOOL_RESULT: TypeAdapter[Ok | Failure] = TypeAdapter(ToolResult)
 
+
+MOST_EFFECTS = 20
+"""Calls of a sub-agent that are named to the agent above it."""
 
 MAX_DEPTH = 100
 """Levels of arrays and objects in one result. Pydantic reads 200 levels and writes 255, counting those around the result in
@@ -166,23 +170,32 @@ def forbidden_by_hook(reason: str) -> Failure:
     )
 
 
-def agent_failed(agent: str, run_id: str, reason: str, error_class: str) -> Failure:
-    """A sub-agent's run failed."""
+def agent_failed(agent: str, run_id: str, reason: str, error_class: str, effects: Sequence[str] = ()) -> Failure:
+    """A sub-agent's run failed. ``effects``: its calls that may have changed something."""
     return Failure(
         kind="agent_failed",
-        reason=f"The agent {agent!r} failed: {reason}",
+        reason=f"The agent {agent!r} failed: {as_sentence(reason)}{_effects(effects)}",
         fields={"run_id": run_id, "error_class": error_class},
     )
 
 
-def agent_interrupted(agent: str, run_id: str, reason: str) -> Failure:
-    """A sub-agent's run was interrupted by itself; this run continues."""
-    why = f" Reason: {reason}" if reason else ""
+def agent_interrupted(agent: str, run_id: str, reason: str, effects: Sequence[str] = ()) -> Failure:
+    """A sub-agent's run was interrupted by itself; this run continues. ``effects``: as of a failed one."""
+    why = f" Reason: {as_sentence(reason)}" if reason else ""
     return Failure(
         kind="interrupted",
-        reason=f"The agent {agent!r} was interrupted before it had an answer; what it did until then is not undone.{why}",
+        reason=f"The agent {agent!r} was interrupted before it had an answer.{why}{_effects(effects)}",
         fields={"run_id": run_id, "started": True},
     )
+
+
+def _effects(effects: Sequence[str]) -> str:
+    """Return what a sub-agent did before it ended without an answer, as a sentence after others."""
+    if not effects:
+        return " None of its calls has changed anything."
+    more = f", and {len(effects) - MOST_EFFECTS} more" if len(effects) > MOST_EFFECTS else ""
+    did = ", ".join(effects[:MOST_EFFECTS])
+    return f" What it did until then is not undone: {did}{more}. Do not give it the same task again before you have checked."
 
 
 def expired() -> Failure:

@@ -250,8 +250,7 @@ class Calls:
         log.warning("[mcp server %s] the answer to a call of %s was lost: %r", self.name, tool, error)
         why = plain(str(error), MAX_MESSAGE)
         raise McpOutcomeUnknown(
-            reason=f"The call was sent to the MCP server {self.name!r}, and no answer that can be read came back ({why}). "
-            "It may or may not have happened: find out before you do anything that depends on it."
+            reason=f"The call was sent to the MCP server {self.name!r}, and no answer that can be read came back ({why})."
         ) from error
 
     def _away(self, what: str, error: Exception) -> NoReturn:

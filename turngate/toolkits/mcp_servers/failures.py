@@ -36,7 +36,10 @@ class ToolChanged(ToolFailure):
 
 
 class McpOutcomeUnknown(ToolFailure):
-    """The call was sent and its answer was lost: it may have happened. It is never sent a second time."""
+    """The call was sent and its answer was lost or can't be read: it may have happened. It is never sent a second time.
+
+    By its kind, the outcome of a ``once`` call is unknown then, not a failure.
+    """
 
     kind: ClassVar[str] = "unknown"
 
