@@ -23,6 +23,8 @@ LEDGER = "CHAOS_LEDGER"
 LOOK_AGAIN_SECONDS = 0.05
 EXPIRY_SECONDS = 5
 GRACE_SECONDS = 2
+WIRE_TIMEOUT = timedelta(seconds=1)
+HOUR_SECONDS = 3600
 """Of a transfer: until then, its approval can be taken back."""
 STEPS_PER_EXECUTION = 2
 """Each workflow continues as new after so many steps."""
@@ -60,6 +62,21 @@ async def transfer(params: Order, ctx: ToolContext) -> dict[str, str]:
     return await start("transfer", params, ctx)
 
 
+@tool(effect="once", ask=True, timeout=WIRE_TIMEOUT)
+async def wire(params: Order, ctx: ToolContext) -> dict[str, str]:
+    """Wire what an order costs. The bank never answers: the time is over after the effect."""
+    await start("wire", params, ctx)
+    await asyncio.sleep(HOUR_SECONDS)
+    return {}
+
+
+@tool(effect="once", ask=True)
+async def debit(params: Order, ctx: ToolContext) -> dict[str, str]:
+    """Debit what an order costs. The connection breaks after the effect."""
+    await start("debit", params, ctx)
+    raise ConnectionResetError
+
+
 @tool(effect="once", ask=False)
 async def post(params: Order, ctx: ToolContext) -> dict[str, str]:
     """Post an order; no one is asked."""
@@ -88,7 +105,7 @@ if instants.DIRECTORY in os.environ:  # a process of a chaos run, not its harnes
     Limits.for_run = _for_run  # type: ignore[method-assign]
 
 SCRIPT = "scripted:clerk.yaml"
-TOOLS = Toolkit.of(pay, transfer, post, reserve, look)
+TOOLS = Toolkit.of(pay, transfer, wire, debit, post, reserve, look)
 CAREFUL = Rule(name="careful", verdict="ask", tools=["transfer"], grace_seconds=GRACE_SECONDS)
 helper = Agent(name="helper", instructions="Help.", toolkit=Toolkit.of(pay), model="scripted:helper.yaml")
 clerk = Agent(

@@ -29,7 +29,9 @@ Kind = Literal["lost", "twice", "unapproved", "decision", "forged", "conversatio
 ``forged``: a message that someone forged counted.
 ``conversation``: not reconciled. ``workflow``: Temporal says otherwise than the store. ``record``: the store against itself."""
 CLOSED: Final = {"completed": "COMPLETED", "interrupted": "COMPLETED", "failed": "FAILED"}
-ONCE: Final = frozenset({"pay", "transfer", "post"})
+ONCE: Final = frozenset({"pay", "transfer", "wire", "debit", "post"})
+NEVER_SAY: Final = frozenset({"wire", "debit"})
+"""Tools whose handler never says whether it took effect: its time runs out, or it raises, after the effect."""
 FORGED_NAMES: Final = ("the-ceo", "the-cfo")
 """In whose names :mod:`forger` sends decisions and orders to Temporal."""
 FORGED_ID: Final = "forged-"
@@ -104,7 +106,8 @@ def calls_have_results(evidence: Evidence) -> Iterator[Violation]:
             if started and state is None:
                 yield Violation("unapproved", of, "its handler was started, and no execution is on record")
         for request in recorded.requests:
-            if request.status == "pending":
+            waits_on = request.kind == "outcome" and recorded.run.status == "interrupted"  # its answer still counts
+            if request.status == "pending" and not waits_on:
                 yield Violation("lost", request.id, "it still waits, and its run is over")
 
 
@@ -120,6 +123,23 @@ def once_started_once(evidence: Evidence) -> Iterator[Violation]:
         )
         if len(lines) > allowed:
             yield Violation("twice", "/".join(of), f"started {len(lines)} times, allowed {allowed}")
+
+
+def open_ends_are_no_failures(evidence: Evidence) -> Iterator[Violation]:
+    """A handler that took effect and never said so has not failed: a person says what happened, or no one knows (I3)."""
+    for (run_id, call_id), lines in _by_call(evidence.ledger).items():
+        recorded, of = evidence.runs.get(run_id), f"{run_id}/{call_id}"
+        if lines[0].tool not in NEVER_SAY or recorded is None:
+            continue
+        answers = [_outcome(recorded, each) for each in recorded.requests if each.tool_call_id == call_id]
+        result = next((each.settled_result for each in recorded.calls if each.tool_call_id == call_id), None)
+        if isinstance(result, Failure) and result.kind not in {"unknown", "interrupted"}:
+            yield Violation("twice", of, f"it took effect, and the model reads that it failed: {result.kind}")
+        state = next((each.state for each in recorded.executions if each.tool_call_id == call_id), None)
+        if state == "failed" and "did_not_happen" not in answers:
+            yield Violation("twice", of, "it took effect, and counts as failed")
+        if not any(each.kind == "outcome" and each.tool_call_id == call_id for each in recorded.requests):
+            yield Violation("lost", of, "no one was asked what happened to it")
 
 
 def effects_are_approved(evidence: Evidence) -> Iterator[Violation]:
@@ -327,6 +347,7 @@ CHECKS: Final[tuple[Callable[[Evidence], Iterator[Violation]], ...]] = (
     runs_ended,
     calls_have_results,
     once_started_once,
+    open_ends_are_no_failures,
     effects_are_approved,
     grace_is_kept,
     regrets_match,

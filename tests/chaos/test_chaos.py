@@ -154,6 +154,22 @@ async def test_i1_i5_an_interrupt_outlives_the_lost_worker(opening: Opening) -> 
     assert len(opening.on.starts("dropped")) == 1
 
 
+async def test_i3_a_call_that_took_effect_and_never_said_so(opening: Opening) -> None:
+    """I3: its time was over, or it raised, after the effect: a person is asked, the model reads it, and nothing runs again."""
+    on = opening.on
+    runs = [await on.start(name, [order(name, name)]) for name in ("wire", "debit")]
+    for run in runs:
+        await on.approve(run)
+        lost = await on.request(run, "outcome")
+        assert (await on.detail(lost.id)).execution == "unknown"
+        assert (await on.decide(lost, "respond", outcome="tell_model", key=f"tell-{run}")).http == HTTPStatus.OK
+        await on.completed(run)
+        result = (await on.run(run)).steps[0].calls[0].result
+        assert isinstance(result, Failure)
+        assert result.kind == "unknown"
+    assert [len(on.starts(name)) for name in ("wire", "debit")] == [1, 1]
+
+
 async def test_i3_i5_kill_dash_nine(opening: Opening) -> None:
     """I3, I5: after ``kill -9`` of each and of all at a gate and inside tools, no ``once`` call ran but by a person's word."""
     on = opening.on

@@ -410,3 +410,19 @@ def test_starts_are_read_as_the_model_wrote_them() -> None:
     sent = json.dumps(chaos_app.Order(name="é", amount=3).model_dump(), ensure_ascii=False)
     assert text_of(json.loads(sent)) == sent
     assert as_text(from_text(NOON)) == NOON
+
+
+@pytest.mark.parametrize("kind", ["timeout", "execution_error"])
+def test_i3_a_call_that_took_effect_and_counts_as_failed_is_found(kind: str) -> None:
+    """A handler that never says whether it took effect: the model reads that it failed, the row says so, no one was asked."""
+    evidence = whole()
+    recorded = evidence.runs[RUN]
+    evidence.ledger = [replace(each, tool="wire") if each.name == "paid" else each for each in evidence.ledger]
+    failed = TOOL_RESULT.dump_json(Failure(kind=kind)).decode()
+    recorded.calls = [replace(each, result=failed) if each.tool_call_id == "paid" else each for each in recorded.calls]
+    recorded.executions = [
+        replace(each, state="failed") if each.tool_call_id == "paid" else each for each in recorded.executions
+    ]
+    found = [str(each) for each in violations(evidence)]
+    for words in ("the model reads that it failed", "counts as failed", "no one was asked what happened"):
+        assert sum(words in each for each in found) == 1, found

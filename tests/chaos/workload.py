@@ -10,9 +10,9 @@ from typing import Any, Final, Literal
 from scene import order
 
 Fate = Literal["complete", "interrupt", "pause"]
-GATED: Final = frozenset({"pay", "transfer", "reserve", "helper"})
+GATED: Final = frozenset({"pay", "transfer", "wire", "debit", "reserve", "helper"})
 """Tools whose call waits for a person; the helper's run makes one such call."""
-TOOLS: Final = {"pay": 60, "transfer": 10, "reserve": 12, "post": 8, "look": 6, "helper": 4}
+TOOLS: Final = {"pay": 52, "transfer": 10, "wire": 4, "debit": 4, "reserve": 12, "post": 8, "look": 6, "helper": 4}
 FATES: Final[Mapping[Fate, int]] = {"complete": 84, "interrupt": 10, "pause": 6}
 HASTY_SHARE: Final = 0.12
 MOST_STEPS: Final = 5
