@@ -271,7 +271,9 @@ class Door:
 
     async def refuse(self, failure: Failure) -> Settled:
         """Settle the call with a failure in place of running it."""
-        await settlement.refuse(self.conn, self.call, failure)
+        request = None if self.execution is not None else self.request
+        approved = request.id if request is not None and request.status == "approved" else None
+        await settlement.refuse(self.conn, self.call, failure, approved=approved)
         return Settled()
 
     async def refuse_edit(self, failure: Failure) -> Settled | AskAgain:

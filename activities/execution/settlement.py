@@ -92,12 +92,13 @@ async def _finished(conn: Connection, call: calls.Call, result: CallResult) -> t
     return writes, {**end_payload(call, result.for_model), **digests}
 
 
-async def refuse(conn: Connection, call: calls.Call, failure: Failure) -> None:
-    """Settle a call with a failure in place of running it."""
+async def refuse(conn: Connection, call: calls.Call, failure: Failure, *, approved: str | None = None) -> None:
+    """Settle a call with a failure in place of running it. ``approved``: the request in which people approved it."""
     settled = await calls.settle(conn, call.run_id, call.tool_call_id, failure, nonce=call.nonce)
     payload = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "kind": failure.kind}
+    of_request = {} if approved is None else {"request_id": approved}
     digests = events.digests(result={call.tool_call_id: settled})
-    await events.append(conn, call.run_id, [("call.closed", {**payload, **digests})])
+    await events.append(conn, call.run_id, [("call.closed", {**payload, **of_request, **digests})])
 
 
 def end_payload(call: calls.Call, result: Ok | Failure) -> dict[str, object]:

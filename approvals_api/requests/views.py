@@ -156,6 +156,7 @@ def _item(request: ListedRequest, beside: Beside, tasks: list[TaskView], masks: 
             "preview_line": masks.optional(beside.preview_line),
             "step": beside.step,
             "doubts": beside.doubts,
+            "not_run": masks.optional(beside.not_run),
             "tasks": tasks,
         }
     )

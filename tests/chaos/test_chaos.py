@@ -154,7 +154,7 @@ async def test_i1_i5_an_interrupt_outlives_the_lost_worker(opening: Opening) -> 
     assert len(opening.on.starts("dropped")) == 1
 
 
-async def test_i3_a_call_that_took_effect_and_never_said_so(opening: Opening) -> None:
+async def test_i3_a_call_that_took_effect_and_never_reported_it(opening: Opening) -> None:
     """I3: its time was over, or it raised, after the effect: a person is asked, the model reads it, and nothing runs again."""
     on = opening.on
     runs = [await on.start(name, [order(name, name)]) for name in ("wire", "debit")]

@@ -423,6 +423,6 @@ def test_i3_a_call_that_took_effect_and_counts_as_failed_is_found(kind: str) -> 
     recorded.executions = [
         replace(each, state="failed") if each.tool_call_id == "paid" else each for each in recorded.executions
     ]
-    found = [str(each) for each in violations(evidence)]
+    texts = [str(each) for each in violations(evidence)]
     for words in ("the model reads that it failed", "counts as failed", "no one was asked what happened"):
-        assert sum(words in each for each in found) == 1, found
+        assert sum(words in each for each in texts) == 1, texts

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+from pydantic import AfterValidator, BaseModel
 from sqlalchemy import update
 from support.encryption import ALSO_ENCRYPTED
 from support.engine import ListModel, OneModel, Stack, call, person, says, stack, until
@@ -16,10 +18,15 @@ from temporalio.testing import ActivityEnvironment
 import worker as composition
 from activities.run_tool import RunTool
 from approvals_api.recovery import redelivery
+from approvals_api.requests.views import request_detail, request_page
 from turngate import Agent, App, ToolContext, Toolkit, tool
 from turngate.domain.contract import RunToolInput
 from turngate.domain.errors import ConflictError
+from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.tools.results import Failure, Ok
+from turngate.frontends.tui.request_text import ended_words
+from turngate.notifications.items import item_of
+from turngate.notifications.message_text import headline
 from turngate.runtime.app_loader import check_app
 from turngate.store.database import Database
 from turngate.store.requests import requests
@@ -70,11 +77,16 @@ async def test_i2_bytes_changed_after_the_approval_do_not_run(
         assert "not what was shown" in str((await engine.results(run))["c1"])
 
 
+@pytest.mark.parametrize("now", ["changed", "gone", "validates less"])
 async def test_i2_a_tool_that_changed_after_the_approval_does_not_run(
-    client: Client, sqlite: Database, bench: Bench
+    client: Client, sqlite: Database, bench: Bench, now: str
 ) -> None:
-    """I2, I6: a deploy that changes the tool's declaration between approval and start voids the approval."""
-    async with stack(client, sqlite, bench.pay, model=paying(), working=False) as engine:
+    """I2, I6: a deploy after which the call doesn't fit its tool voids the approval, and people see that, not only the model.
+
+    On the request's page and in the list, in the API, and by a notification.
+    """
+    fitting = Bench()
+    async with stack(client, sqlite, fitting.pay, model=paying(), working=False) as engine:
         async with engine.worker():
             run = await engine.start()
             request = await engine.request(run)
@@ -86,12 +98,40 @@ async def test_i2_a_tool_that_changed_after_the_approval_does_not_run(
             bench.paid.append(0)
             return 0
 
-        agent = Agent(name="agent", instructions="", toolkit=Toolkit.of(changed), model="scripted:test")
+        class Less(BaseModel):
+            cents: Annotated[int, AfterValidator(_refused)]
+
+        async def stricter(params: Less) -> dict[str, int]:
+            """Pay an amount."""
+            bench.paid.append(0)
+            return {}
+
+        stricter.__annotations__["params"] = Less
+        deployed = {
+            "changed": [changed],
+            "gone": [],
+            "validates less": [tool(effect="once", ask=True, name="pay")(stricter)],
+        }[now]
+        agent = Agent(name="agent", instructions="", toolkit=Toolkit.of(*deployed), model="scripted:test")
         app = check_app(App(agents=[agent]), base=Path.cwd())
         engine.engine = composition.build_engine(app, sqlite, OneModel(ListModel(says("Done."))))
         async with engine.worker():
             await engine.ended(run)
-        assert bench.paid == []
+        assert bench.paid == fitting.paid == []
+        result = (await engine.results(run))["c1"]
+        async with sqlite.read() as conn:
+            detail = await request_detail(conn, request.id)
+            listed = await request_page(conn, InboxFilter(status="decided"), limit=5)
+            item = await item_of(conn, await engine.event(run, "call.closed"))
+        assert detail.not_run == listed.items[0].not_run == result.reason
+        assert "it did not run: " in ended_words(detail)
+        assert item is not None
+        assert (item.name, item.request_id, item.decided_by) == ("request.not_run", request.id, detail.decided_by)
+        assert headline(item) == "Approved, and did not run"
+
+
+def _refused(_cents: int) -> int:
+    raise ValueError("no payments on Sundays")
 
 
 @ALSO_ENCRYPTED

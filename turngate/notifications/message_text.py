@@ -23,6 +23,7 @@ _HEADLINES: Final = {
     "request.parked": "Ran out of time, waits on",
     "request.approved_once": "Approved, more people must approve",
     "request.approval_withdrawn": "An approval was taken back",
+    "request.not_run": "Approved, and did not run",
     "request.expired": "Expired, the call is refused",
     "request.cancelled": "Cancelled with its run",
     "run.started": "Run started",

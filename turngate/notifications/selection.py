@@ -18,6 +18,7 @@ NOTIFIABLE: Final = (
     "request.approved_once",
     "request.approval_withdrawn",
     "request.decided",
+    "request.not_run",
     "request.expired",
     "request.cancelled",
     "run.started",
@@ -33,6 +34,7 @@ DEFAULT_EVENTS: Final = (
     "request.escalated",
     "request.delegated",
     "request.parked",
+    "request.not_run",
     "request.expired",
     "run.failed",
     "policy.proposed",
@@ -43,8 +45,11 @@ _RISKS: Final[tuple[Risk, ...]] = ("low", "medium", "high")
 def name_of(event_type: str, payload: dict[str, object]) -> str | None:
     """Return the name under which an event is sent; None for one that never is.
 
-    ``run.ended`` is named by how it ended: ``run.completed``, ``run.failed`` or ``run.interrupted``.
+    ``run.ended`` is named by how it ended: ``run.completed``, ``run.failed`` or ``run.interrupted``. ``call.closed`` of a call
+    that people had approved is ``request.not_run``.
     """
+    if event_type == "call.closed" and payload.get("request_id"):
+        return "request.not_run"
     name = f"run.{payload.get('status')}" if event_type == "run.ended" else event_type
     return name if name in NOTIFIABLE else None
 

@@ -104,6 +104,11 @@ def lost_start_lines(start: LostStart | None) -> list[tuple[str, str]]:
     return lines
 
 
+def not_run_words(why: str | None) -> str:
+    """Return that an approved call did not run, and why; empty: it did, or still may."""
+    return "" if why is None else f"it did not run: {plain_line(why, 500)}"
+
+
 def start_words(request_id: str, starts_at: str) -> str:
     """Return when an approved call starts, and how its approval is taken back until then."""
     return (

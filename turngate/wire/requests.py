@@ -63,6 +63,8 @@ class RequestItem(View):
     ``summary``: what the call does, in one sentence of its tool or of Turngate; None: the request is older than that.
     ``defaults``: what the agent left out of ``input``, and the tool uses in its place. Secrets in them have no number.
     ``preview_line``: the first line of its tool's preview, of a diff the first line that changes; None: it has none.
+    ``not_run``: why a call that was approved did not start, as the agent reads it: its tool has changed since, a rule denies it
+    now, its run was interrupted. None: it did start, or still may.
     """
 
     id: str
@@ -98,6 +100,7 @@ class RequestItem(View):
     doubts: Doubts = Doubts()
     input_chars: int = 0
     input_digest: str | None = None
+    not_run: Says | None = None
 
     @property
     def agents(self) -> str:

@@ -38,6 +38,7 @@ from turngate.text.run_words import (
     look_words,
     lost_start_lines,
     not_by,
+    not_run_words,
     origin_lines,
     part_words,
     precedent_lines,
@@ -119,6 +120,8 @@ def _show_call(call: FoldedCall) -> None:
 
 
 def _show_result(request: RequestDetail) -> None:
+    if words := not_run_words(request.not_run):
+        terminal.line(("  approved, and ", "dim"), (words, "yellow"))
     if request.result is None or request.presentation is None:
         return
     kind = request.result.kind if isinstance(request.result, Failure) else "result"

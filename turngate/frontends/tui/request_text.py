@@ -43,6 +43,7 @@ from turngate.text.run_words import (
     look_words,
     lost_start_lines,
     not_by,
+    not_run_words,
     origin_lines,
     precedent_lines,
     sibling_lines,
@@ -329,7 +330,8 @@ def ended_words(request: RequestDetail) -> str:
         decision.verb, "answered"
     )
     message = f": {plain_line(decision.message, 500)}" if decision.message else ""
-    return f"{verb}{outcome} by {plain_line(decision.decided_by, 100)} {ago(decision.decided_at)} ago{message}"
+    not_run = "" if request.not_run is None else f"; {not_run_words(request.not_run)}"
+    return f"{verb}{outcome} by {plain_line(decision.decided_by, 100)} {ago(decision.decided_at)} ago{message}{not_run}"
 
 
 NAME_CHARS = 60

@@ -38,6 +38,7 @@ from turngate.domain.requests import ExecutionState, LostStart, RequestKind, Req
 from turngate.domain.runs.inbox import MOST_COUNTED, UNCLAIMED, InboxFilter, urgent_at
 from turngate.domain.tools.defaults import Defaults, read_stored
 from turngate.domain.tools.preview import HEAD_CHARS, Preview, PreviewKind, first_line
+from turngate.domain.tools.results import TOOL_RESULT, Failure
 from turngate.domain.tools.tool import ProcessConfinement, ToolManifest
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
@@ -329,13 +330,15 @@ class Beside:
     """What a list says of a request beside its own columns. ``doubts``: how many of its values have each.
 
     ``step``, ``position``: of its call in its run; None: the call is not in the store. ``preview_line``: a line of its
-    tool's preview; None: there is none.
+    tool's preview; None: there is none. ``not_run``: why a call that was approved did not start, as the model reads it;
+    None: it did, or still may.
     """
 
     step: int | None
     position: int | None
     doubts: Doubts
     preview_line: str | None
+    not_run: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -490,8 +493,16 @@ _BESIDE = (
             for name, mark in _DOUBT_MARKS.items()
         ),
         case((is_sealed(requests.c.origins), requests.c.origins), else_=None).label("unread_origins"),
+        case(
+            ((requests.c.status == "approved") & executions.c.run_id.is_(None), calls.c.result),
+            else_=None,
+        ).label("unstarted"),
     )
     .outerjoin(calls, (calls.c.run_id == requests.c.run_id) & (calls.c.tool_call_id == requests.c.tool_call_id))
+    .outerjoin(
+        executions,
+        (executions.c.run_id == requests.c.run_id) & (executions.c.tool_call_id == requests.c.tool_call_id),
+    )
     .where(requests.c.id.in_(among("requests")))
 )
 """The database counts doubts: a list that read each request's origins would read more of them than of all else."""
@@ -554,9 +565,16 @@ async def beside(conn: Connection, request_ids: Iterable[str]) -> dict[str, Besi
             position=row["position"],
             doubts=_doubts(row),
             preview_line=first_line(row["preview_kind"], row["preview_head"] or "") or None,
+            not_run=_why_not_run(row["unstarted"]),
         )
         for row in rows
     }
+
+
+def _why_not_run(result: str | None) -> str | None:
+    """Return why an approved call has this result (JSON) although it never started; None: it has none, or an answer."""
+    settled = None if result is None else TOOL_RESULT.validate_json(result)
+    return settled.reason if isinstance(settled, Failure) else None
 
 
 def _doubts(row: RowMapping) -> Doubts:

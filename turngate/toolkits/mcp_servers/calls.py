@@ -238,7 +238,7 @@ class Calls:
             raise McpToolError(reason=error_text(result))
         if tool.output_schema is not None and (why := misfit(result.structured_content, tool.output_schema)):
             log.warning("[mcp server %s] %s answered what it should not: %s", self.name, tool.name, why)
-            raise McpToolError(
+            raise McpOutcomeUnknown(
                 reason="The call ran, and its answer does not fit what the server promised, so it cannot be shown. "
                 "Its effects remain: do not repeat it to get the answer."
             )

@@ -565,7 +565,7 @@ def _row(item: RequestItem) -> tuple[Piece, ...]:
     preview = f"\npreview: {plain_line(item.preview_line, 120)}" if item.preview_line else ""
     return (
         item.id,
-        item.status,
+        item.status if item.not_run is None else f"{item.status}, did not run",
         (item.risk, RISK_STYLE.get(item.risk, "")),
         item.agents,
         item.tool_name,
