@@ -9,7 +9,6 @@ from activities.planning.control_calls import CONTROL_CALL
 from turngate.domain.contract import CloseStepInput
 from turngate.domain.conversation.messages import Message, TextPart
 from turngate.domain.digest import derived_id
-from turngate.domain.requests import ExecutionState
 from turngate.domain.runs.outcomes import end_payload
 from turngate.domain.tools import results
 from turngate.domain.tools.control_calls import Finish
@@ -100,23 +99,35 @@ async def _close_calls(engine: Engine, conn: Connection, run: runs.Run, order: C
             )
             await end_run(engine, conn, below)
         execution = started.get(call.tool_call_id)
-        unknown = call.effect == "once" and not call.signal
-        if call.child_run_id is not None:
-            unknown = bool(await effects_below(conn, call.child_run_id))
-        if execution is not None and execution.state == "executing" and (call.signal or call.child_run_id):
-            # No handler runs: it is a timer that ends here, or a run that was stopped and reports itself how far it
-            # came.
-            state: ExecutionState = "unknown" if unknown else "failed"
-            await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state=state)
-        elif execution is not None and execution.state == "executing":
-            # Its worker never reported back: neither finished nor stopped is known.
-            if call.effect != "once":
-                await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="unknown")
-            else:
-                await ask_at_end(engine, conn, execution)
+        unknown = await _may_have_happened(conn, call)
+        if execution is not None and execution.state == "executing":
+            await _end_start(engine, conn, call, execution, unknown=unknown)
         closure = _closure(order, execution, unknown=unknown)
         settled[call.tool_call_id] = await calls.settle(conn, run.id, call.tool_call_id, closure, nonce=run.nonce)
     return settled
+
+
+async def _may_have_happened(conn: Connection, call: calls.Call) -> bool:
+    """Tell whether an open call that had started may have changed something that must not happen twice."""
+    if call.child_run_id is not None:
+        return bool(await effects_below(conn, call.child_run_id))
+    return call.effect == "once" and not call.signal
+
+
+async def _end_start(
+    engine: Engine, conn: Connection, call: calls.Call, execution: executions.Execution, *, unknown: bool
+) -> None:
+    """End the execution of an open call that nothing has ended."""
+    if call.effect == "once" and not (call.signal or call.child_run_id):
+        # Its worker never reported back: neither finished nor stopped is known.
+        await ask_at_end(engine, conn, execution)
+        return
+    # No handler of a control call or a sub-agent runs: it is a timer that ends here, or a run that was stopped and reports
+    # itself how far it came.
+    known = (call.signal or call.child_run_id) and not unknown
+    await executions.finish(
+        conn, run_id=call.run_id, tool_call_id=call.tool_call_id, state="failed" if known else "unknown"
+    )
 
 
 def _closure(order: CloseStepInput, execution: executions.Execution | None, *, unknown: bool = False) -> Failure:
