@@ -101,11 +101,9 @@ async def item_of(conn: Connection, event: Event) -> Item | None:
     item = Item(seq=event.seq, name=name, at=event.created_at, run_id=run_id)
     if name.startswith("request."):
         request = await requests.get(conn, str(event.payload.get("request_id")))
-        return (
-            None
-            if request is None
-            else _of_request(item, request, ended=name in {"request.decided", "request.not_run"})
-        )
+        if request is None:
+            return None
+        return _of_request(item, request, ended=name in {"request.decided", "request.not_run"})
     if name == "policy.proposed":
         return item.model_copy(update={"proposed_by": _clipped(str(event.payload.get("by") or "")) or None})
     run = None if run_id is None else await runs.get(conn, run_id)
