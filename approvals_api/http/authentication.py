@@ -161,11 +161,20 @@ def form_token(secret: str) -> str:
     return hmac.new(secret.encode(), b"turngate form token v1", hashlib.sha256).hexdigest()
 
 
+SHOW_AGAIN = "show-again"
+"""In place of a form's token: show the form with what was typed, and send nothing."""
+
+
 def check_form_token(request: Request, token: str | None) -> None:
     """Raise ForbiddenError (code ``form_token``) unless the form was made for this request's session."""
+    if token == SHOW_AGAIN:
+        raise ForbiddenError("check what you typed, then send it: nothing was sent yet", code="form_token")
     secret = session_secret(request)
     if secret is None or token is None or not hmac.compare_digest(form_token(secret).encode(), token.encode()):
-        raise ForbiddenError("this form is out of date: reload the page, then send it again", code="form_token")
+        raise ForbiddenError(
+            "this form is from before you logged in, so nothing was sent. Check it, then send it again",
+            code="form_token",
+        )
 
 
 def set_cookie(request: Request, response: Response, name: str, value: str, *, max_age: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -39,7 +39,7 @@ _EXTRA_HEADERS: Mapping[HTTPStatus, Mapping[str, str]] = {
     HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
 }
 
-RenderPage = Callable[[Request, int, str, str, Mapping[str, Any]], Response]
+RenderPage = Callable[[Request, int, str, str, Mapping[str, Any]], Awaitable[Response]]
 """``(request, status, title, detail, details)`` → an HTML error page."""
 
 
@@ -108,7 +108,7 @@ class _ErrorAnswers:
         headers = _EXTRA_HEADERS.get(status)
         if isinstance(error, TooManyRequestsError):
             headers = {"Retry-After": str(error.retry_after_seconds)}
-        return self._answer(request, status, error.error_code, error.message, error.details, headers)
+        return await self._answer(request, status, error.error_code, error.message, error.details, headers)
 
     async def on_invalid_request(self, request: Request, error: Exception) -> Response:
         """Answer a request that does not fit its endpoint: 400 when it is not JSON, else 422."""
@@ -123,7 +123,7 @@ class _ErrorAnswers:
         )
         status = HTTPStatus.BAD_REQUEST if malformed else HTTPStatus.UNPROCESSABLE_ENTITY
         code = "malformed_json" if malformed else InvalidInputError.code
-        return self._answer(request, status, code, detail, {"errors": problems})
+        return await self._answer(request, status, code, detail, {"errors": problems})
 
     async def on_http_error(self, request: Request, error: Exception) -> Response:
         """Answer what the framework refuses: no such path, wrong method."""
@@ -135,15 +135,16 @@ class _ErrorAnswers:
         if status == HTTPStatus.METHOD_NOT_ALLOWED:
             # Starlette names the methods of the first route with this path; FastAPI has a route for each method.
             headers["Allow"] = ", ".join(_allowed_methods(request))
-        return self._answer(request, status, status.name.lower(), detail, {}, headers)
+        return await self._answer(request, status, status.name.lower(), detail, {}, headers)
 
     async def on_bug(self, request: Request, _error: Exception) -> Response:
         """Answer anything else. The server's log has the traceback; the caller sees nothing of it."""
         detail = "Turngate failed: this is a bug. The server's log says what happened."
         # Starlette answers these outside our middleware, which would have set the headers.
-        return self._answer(request, HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", detail, {}, SECURITY_HEADERS)
+        status = HTTPStatus.INTERNAL_SERVER_ERROR
+        return await self._answer(request, status, "internal_error", detail, {}, SECURITY_HEADERS)
 
-    def _answer(
+    async def _answer(
         self,
         request: Request,
         status: HTTPStatus,
@@ -159,7 +160,7 @@ class _ErrorAnswers:
             to_login = RedirectResponse("/login", HTTPStatus.SEE_OTHER)
             keep_wanted_page(request, to_login)
             return to_login
-        page = self._render_page(request, status, status.phrase, detail, details)
+        page = await self._render_page(request, status, status.phrase, detail, details)
         page.headers.update(headers or {})
         return page
 

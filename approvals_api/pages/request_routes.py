@@ -230,6 +230,7 @@ def refused(
     status = status_of(error)
     away = isinstance(error, UnavailableError)
     headline = {
+        "form_token": "Not sent yet.",
         "already_decided": "Someone else decided first.",
         "asked_again": "Your edit needs another decision.",
         "too_fast": "Take a breath.",

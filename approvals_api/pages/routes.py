@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
+from urllib.parse import quote
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
+from approvals_api.http.authentication import SHOW_AGAIN, require_same_origin
 from approvals_api.pages import (
     account_routes,
     audit_routes,
@@ -20,10 +24,12 @@ from approvals_api.pages import (
     request_routes,
     run_routes,
 )
+from approvals_api.pages.frames import typed_of
 from approvals_api.pages.policy import policy_routes, rule_routes
 from approvals_api.pages.schedules import schedule_routes
 from approvals_api.pages.system import health_routes, notification_routes, retention_routes
 from approvals_api.pages.templating import Frame, render
+from turngate.domain.errors import TurngateError
 
 routers = (
     account_routes.router,
@@ -63,21 +69,43 @@ _HEADLINES: Final = {
 """What HTTP calls a status is for programs."""
 
 
-def render_error(
+_FORGOTTEN: Final = ("/login", "/account/password")
+"""Forms whose fields no page repeats."""
+
+
+async def render_error(
     request: Request, status: int, title: str, detail: str, details: Mapping[str, Any] | None = None
 ) -> HTMLResponse:
     """Return the page for an error. Needs neither the store nor a login, because either may be what failed.
 
-    ``details``: of the error; complaints under ``errors`` are listed, the rest is for machines.
+    What one of our forms sent stays in the page, with a button that shows the form again: a session may end, or the store may be
+    away, while a person types. ``details``: of the error; complaints under ``errors`` are listed, the rest is for machines.
     """
     complaints = (details or {}).get("errors")
+    ended = status == HTTPStatus.UNAUTHORIZED
     return render(
         "error.html",
         frame=Frame(),
         status=status,
         code=status,
-        title=_HEADLINES.get(HTTPStatus(status), title),
-        detail=detail,
+        title="Your session ended" if ended else _HEADLINES.get(HTTPStatus(status), title),
+        detail="Nothing was sent. Log in again." if ended else detail,
         complaints=complaints if isinstance(complaints, list) else [],
-        path=request.url.path,
+        path=f"{quote(request.url.path)}{f'?{request.url.query}' if request.url.query else ''}",
+        typed=await _form_to_show_again(request, status),
     )
+
+
+async def _form_to_show_again(request: Request, status: int) -> Mapping[str, str]:
+    """Return what one of our forms sent, ready to show the form again; empty: it can't be."""
+    path = request.url.path
+    if request.method != "POST" or status == HTTPStatus.NOT_FOUND or path in _FORGOTTEN or path.startswith("//"):
+        return {}
+    try:
+        require_same_origin(request)  # no other site fills in our forms
+        typed = await typed_of(request)
+    except (TurngateError, HTTPException, ClientDisconnect, RuntimeError):
+        return {}  # it can't be read, or was read already
+    if typed.get("csrf_token", SHOW_AGAIN) == SHOW_AGAIN:
+        return {}  # not from our pages, or it can't be shown again
+    return {**typed, "csrf_token": SHOW_AGAIN}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import httpx
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 from support.api_server import Api
 from support.engine import until
 
@@ -115,9 +115,11 @@ async def test_a_bug_is_a_problem_without_our_insides() -> None:
 async def test_pages_get_pages() -> None:
     """A browser outside /api gets the rendered page, and a redirect to the log-in instead of 401; /api keeps its problems."""
     app = FastAPI()
-    install_problems(
-        app, lambda _request, status, title, detail, _details: problem_response(status, "page", title + detail, {})
-    )
+
+    async def page(_request: object, status: int, title: str, detail: str, _details: object) -> Response:
+        return problem_response(status, "page", title + detail, {})
+
+    install_problems(app, page)
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(
         transport=transport, base_url="http://localhost", headers={"Accept": "text/html"}

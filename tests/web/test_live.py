@@ -47,7 +47,9 @@ async def test_a_dead_connection_is_noticed(site, quick_site, open_page):
             re.compile(r"^Not connected since \d\d:\d\d\. What you see may be out of date\."), use_inner_text=True
         )
         await page.get_by_role("button", name="Approve", exact=True).click()
-        await expect(page.locator("[data-say]")).to_contain_text("Nothing was sent")
+        await expect(page.locator("[data-unsent-note]")).to_contain_text(
+            "Nothing was sent: the server does not answer."
+        )
         hole.release()
         await expect(page.locator("#decision")).to_contain_text("Rejected by operator")
         await expect(bar).to_be_hidden()

@@ -2,7 +2,11 @@
 
 import re
 
+import pytest
 from playwright.async_api import expect
+
+from approvals_api.http.authentication import SESSION_COOKIE
+from turngate.store.access import sessions
 
 NO_SCRIPT = {"java_script_enabled": False}
 
@@ -98,11 +102,38 @@ async def test_a_form_of_another_session_decides_nothing(site, open_page):
     async with page.expect_response(is_decision) as posted:
         await page.get_by_role("button", name="Reject").click()
     assert (await posted.value).status == 403
-    await expect(page.locator("#attempt")).to_contain_text("out of date")
+    await expect(page.locator("#attempt")).to_contain_text("from before you logged in")
     await expect(page.locator("#reject-message")).to_have_value("my reason")
     assert (await site.now(request)).status == "pending"
     await page.get_by_role("button", name="Reject").click()
     await expect(page.locator("#decision")).to_contain_text("Rejected by ada")
+    await site.ended(request)
+
+
+@pytest.mark.parametrize("script", [True, False])
+async def test_a_session_ends_while_someone_types(site, open_page, script):
+    """With a script the page stays and says what to do; without, the answer keeps what was typed. Nothing is decided by it."""
+    request = await site.gated("refund", '{"order": "ended", "cents": 1}')
+    page = await open_page(f"/requests/{request.id}", operator="eve", **({} if script else NO_SCRIPT))
+    await page.locator("#reject-message").fill("The amount is twice\nthat of the invoice.")
+    async with site.stack.database.write() as conn:
+        await sessions.revoke_all(conn, "eve", by="root")
+    await page.get_by_role("button", name="Reject").click()
+    if script:
+        await expect(page.locator("#decision [data-unsent-note]")).to_contain_text(
+            "Nothing was sent: your session ended."
+        )
+    else:
+        await expect(page.locator("h1")).to_contain_text("Your session ended")
+    await expect(page.locator("main a[href='/login']")).to_have_attribute("target", "_blank")
+    secret = await site.session("eve")
+    await page.context.add_cookies([{"name": SESSION_COOKIE, "value": secret, "url": site.url, "httpOnly": True}])
+    await page.get_by_role("button", name="Reject" if script else "Show the form again").click()
+    await expect(page.locator("#attempt")).to_contain_text("nothing was sent")
+    await expect(page.locator("#reject-message")).to_have_value("The amount is twice\nthat of the invoice.")
+    assert (await site.now(request)).status == "pending"
+    await page.get_by_role("button", name="Reject").click()
+    await expect(page.locator("#decision")).to_contain_text("Rejected by eve")
     await site.ended(request)
 
 

@@ -93,7 +93,6 @@ async def rule_meaning(request: Request, services: ServicesDep, principal: Admin
 async def change_rule(request: Request, services: ServicesDep, principal: AdminDep) -> Response:
     """Do what the button says: draw the form again, say what the rule means, preview it, or store it."""
     typed = await typed_of(request)
-    check_form_token(request, typed.get("csrf_token"))
     action = typed.get("action", "")
     sheet = Sheet(
         draft=read_draft(typed),
@@ -102,6 +101,10 @@ async def change_rule(request: Request, services: ServicesDep, principal: AdminD
         comment=typed.get("comment", "").strip(),
         means=True,
     )
+    try:
+        check_form_token(request, typed.get("csrf_token"))
+    except TurngateError as error:
+        return await _show(request, services, principal, replace(sheet, problem=error.message, status=status_of(error)))
     if action == "more":
         return await _show(request, services, principal, replace(sheet, draft=replace(sheet.draft, errors={})))
     if action in SWITCHES and action != sheet.draft.view:

@@ -144,12 +144,18 @@ async def act_on_schedule(request: Request, services: ServicesDep, principal: St
     except NotFoundError:
         raise
     except TurngateError as error:
-        return await _show(request, services, principal, schedule_id, error)
+        return await _show(request, services, principal, schedule_id, error, reason=typed.get("reason", ""))
     return RedirectResponse(target, HTTPStatus.SEE_OTHER)
 
 
 async def _show(
-    request: Request, services: Services, principal: Principal, schedule_id: str, error: TurngateError | None
+    request: Request,
+    services: Services,
+    principal: Principal,
+    schedule_id: str,
+    error: TurngateError | None,
+    *,
+    reason: str = "",
 ) -> HTMLResponse:
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
@@ -161,6 +167,7 @@ async def _show(
         status=HTTPStatus.OK if error is None else status_of(error),
         schedule=schedule,
         error=error,
+        reason=reason,
         key=f"web_{secrets.token_hex(12)}",
         may_act=principal.may("runs:write"),
         state=framed_sha256(str(schedule.revision), schedule.next_fire_at or "", *fires)[:16],

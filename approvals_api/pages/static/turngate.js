@@ -424,7 +424,7 @@ async function refresh() {
     return "unknown"; // the server is away; the next event or the next visit of the page tries again
   }
   if (answer.redirected && new URL(answer.url).pathname === `${ROOT}login`) {
-    if (isBusy()) $("[data-stale]").hidden = false;
+    if (isBusy()) tellUnsent("ended");
     else location.assign(`${ROOT}login`);
     return "changed";
   }
@@ -601,12 +601,38 @@ for (const type of ["click", "submit"]) {
   }, true);
 }
 
-// Before a page that may be out of date sends something, it looks. What was decided meanwhile is shown, and nothing is sent;
-// without an answer nothing is sent either, and what was typed stays.
+// Why nothing can be sent now: "ended", a session, or "away", a server.
+async function hindrance() {
+  try {
+    const { status } = await ask(`${ROOT}api/v1/me`, { cache: "no-store" });
+    if (status === 401) return "ended";
+    return status >= 500 ? "away" : null;
+  } catch {
+    return "away";
+  }
+}
+
+// The page stays, with what was typed, and says next to the button what to do.
+function tellUnsent(why, form = null) {
+  for (const note of document.querySelectorAll("[data-unsent-note]")) note.remove();
+  if (why === null) return;
+  const note = document.importNode($(`template[data-unsent="${why}"]`).content, true);
+  if (form === null) main().prepend(note);
+  else form.append(note);
+}
+
+// Before anything is sent, the page asks whether it can be, and looks if it may be out of date. What was decided meanwhile is
+// shown, and nothing is sent; without an answer nothing is sent either, and what was typed stays.
 async function lookThenSend(form, button) {
-  const status = await refresh();
-  if (status === "unknown") { lose(); say("Nothing was sent: the server does not answer. Press again when it does."); return; }
-  if (status === "changed" || !form.isConnected || button?.matches(":disabled")) return;
+  form.dataset.looking = "yes";
+  const wasLive = isLive();
+  let why = await hindrance();
+  const status = why !== null || wasLive ? "same" : await refresh();
+  delete form.dataset.looking;
+  if (status === "unknown") why = "away";
+  if (why === "away" && !wasLive) lose();
+  tellUnsent(why, form);
+  if (why !== null || status === "changed" || !form.isConnected || button?.matches(":disabled")) return;
   form.dataset.looked = "yes";
   form.requestSubmit(button);
 }
@@ -614,10 +640,10 @@ async function lookThenSend(form, button) {
 document.addEventListener("submit", (event) => {
   const form = event.target;
   if (event.defaultPrevented || !document.body.dataset.seq || form.method !== "post" || !main().contains(form)) return;
-  if (form.dataset.looked || isLive()) { delete form.dataset.looked; return; }
+  if (form.dataset.looked) { delete form.dataset.looked; return; }
   event.preventDefault();
   event.stopPropagation();
-  void lookThenSend(form, event.submitter);
+  if (!form.dataset.looking) void lookThenSend(form, event.submitter);
 }, true);
 
 document.addEventListener("submit", (event) => {
