@@ -21,7 +21,7 @@ from turngate.domain.origins.trace import Tracer
 from turngate.domain.tools.external import is_external
 from turngate.domain.tools.tool import Tool
 from turngate.store.database import Connection
-from turngate.store.runs import calls, messages, runs
+from turngate.store.runs import calls, external_calls, messages, runs
 from turngate.store.runs.calls import Call
 from turngate.store.runs.messages import StoredMessage
 
@@ -50,7 +50,9 @@ class StepOrigins:
 
     async def of(self, conn: Connection, tool: Tool, call: Call) -> Origins | None:
         """Return where the arguments that are to run come from; None: it isn't known what the model was sent."""
-        if call.edited_input is None or is_external(self.run.agent):
+        if is_external(self.run.agent):
+            return await self._of_external(conn, tool, call)
+        if call.edited_input is None:
             return await self.of_input(conn, tool, call.input)
         tracer = await self.tracer(conn)
         tracer = tracer.with_source(Source(kind="edit", content=call.edited_input, tool=call.tool_name))
@@ -59,13 +61,32 @@ class StepOrigins:
     async def of_input(self, conn: Connection, tool: Tool, raw_input: str) -> Origins | None:
         """Return where arguments that the model wrote come from; None: it isn't known what it was sent.
 
-        The program that makes an external call has asked its own model.
+        The program that makes an external call has asked its own model, and no rule believes what it says of that.
         """
         if is_external(self.run.agent):
             return None
         if (tool.name, raw_input) not in self._of_inputs:
             self._of_inputs[tool.name, raw_input] = await self.trace(await self.tracer(conn), tool, raw_input)
         return self._of_inputs[tool.name, raw_input]
+
+    async def _of_external(self, conn: Connection, tool: Tool, call: Call) -> Origins | None:
+        """Return where an external call's arguments come from, as the program that makes it tells the conversation."""
+        external = await external_calls.get(conn, self.run.id)
+        if external is None or not external.messages:
+            return None
+        people = (at for at, each in enumerate(external.messages) if each.author == "person")
+        first = next(people, None)
+        sources = [
+            Source(
+                kind="result" if each.author == "tool" else "task" if at == first else "message",
+                content=each.text,
+                tool=each.tool or ("a tool" if each.author == "tool" else ""),
+                agent=self.run.agent,
+            )
+            for at, each in enumerate(external.messages)
+        ]
+        self._sent = QUICK + 1  # of any size: not on the loop
+        return await self.trace(await asyncio.to_thread(Tracer, sources), tool, call.running_input)
 
     async def for_rules(self, conn: Connection, rules: RulesInForce, tool: Tool, raw_input: str) -> Origins | None:
         """Return where arguments that the model wrote come from, if a rule about them asks that."""

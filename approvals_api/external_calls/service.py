@@ -18,7 +18,7 @@ from approvals_api.validation.errors import invalid
 from approvals_api.validation.text import require_storable
 from turngate.domain.digest import framed_sha256, repeat_key
 from turngate.domain.errors import ConfigurationError, ConflictError, ForbiddenError, NotFoundError
-from turngate.domain.tools.external import agent_of_source
+from turngate.domain.tools.external import CONVERSATION, MAX_CONVERSATION_CHARS, agent_of_source
 from turngate.domain.tools.results import MAX_DEPTH, REFUSALS, Failure, Ok, is_deeper
 from turngate.readable_schema import MAX_SCHEMA_CHARS
 from turngate.store.clock import as_text, now
@@ -68,6 +68,7 @@ async def send(
         source_counts=not principal.machine if principal.bounds.sources is None else True,
         turn=order.turn,
         repeat_key=framed_sha256(principal.name, source, repeat_key(order.tool.name, order.input), *within),
+        conversation=CONVERSATION.dump_json(order.conversation).decode() if order.conversation else None,
     )
     start_order = CheckedOrder(
         text=f"{source} asks to run {order.tool.name}.",
@@ -268,8 +269,14 @@ def _check(order: ExternalCallOrder) -> None:
         ("/input", order.input),
         ("/context", order.context),
         ("/tool/description", tool.description),
+        *((f"/conversation/{at}/text", each.text) for at, each in enumerate(order.conversation)),
+        *((f"/conversation/{at}/tool", each.tool) for at, each in enumerate(order.conversation)),
     ):
         require_storable(text, pointer)
+    if sum(len(each.text) for each in order.conversation) > MAX_CONVERSATION_CHARS:
+        raise invalid(
+            "/conversation", f"at most {MAX_CONVERSATION_CHARS:,} characters together: leave older messages out"
+        )
     try:
         # In the form that is stored: a schema may contain any character as an escape.
         size = len(json.dumps(tool.parameters))

@@ -25,7 +25,7 @@ from turngate.domain.tools.summary import describe
 from turngate.store.database import Connection
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Beside, Decision, ListedRequest, Request
-from turngate.store.runs import calls, errors, executions, messages, runs, steps
+from turngate.store.runs import calls, errors, executions, external_calls, messages, runs, steps
 from turngate.store.runs.calls import Call
 from turngate.store.runs.messages import StoredMessage
 from turngate.wire.decisions import DecisionView
@@ -73,7 +73,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
     detail = RequestDetail(
         **(await _described(conn, request)).model_dump(),
         manifest=request.tool.without_examples,
-        latest_message=_latest_message(run, path),
+        latest_message=await _latest_message_of(conn, run, path, masks),
         agent_words=_agent_words(request, call, path, masks),
         preview_kind=request.preview_kind,
         preview=masks.optional(request.preview),
@@ -131,6 +131,10 @@ async def _described(conn: Connection, request: Request) -> RequestItem:
 async def request_items(conn: Connection, listed: Sequence[ListedRequest]) -> list[RequestItem]:
     """Return requests as the inbox shows them, with the tasks that lead to them."""
     tasks = await runs.tasks_of(conn, {each.run_id for each in listed if not is_external(each.agent)})
+    outside = {each.run_id: each.agent for each in listed if is_external(each.agent)}
+    for run_id, conversation in (await external_calls.conversations_of(conn, outside)).items():
+        first = next((each.text for each in conversation if each.author == "person"), None)
+        tasks[run_id] = [] if first is None else [runs.RunTask(agent=outside[run_id], task=first[:MAX_MESSAGE_CHARS])]
     beside = await requests.beside(conn, [each.id for each in listed])
     masks = await Masks.of_each(conn, {each.run_id for each in listed if each.masked_input is not None})
     views = {
@@ -173,6 +177,19 @@ def _agent_words(request: Request, call: Call | None, path: Sequence[StoredMessa
 def _lost_start(request: Request, masks: Masks) -> LostStart | None:
     start = request.start_that_was_lost
     return None if start is None else masks.view(start, "progress", "check_with")
+
+
+async def _latest_message_of(
+    conn: Connection, run: runs.Run, path: Sequence[StoredMessage], masks: Masks
+) -> LatestMessage | None:
+    """Return the newest message of a person; of an external call, the one that its program sent."""
+    if not is_external(run.agent):
+        return _latest_message(run, path)
+    conversation = (await external_calls.conversations_of(conn, [run.id])).get(run.id, ())
+    people = [each.text for each in conversation if each.author == "person"][1:]
+    if not people:
+        return None
+    return LatestMessage(message_id="", text=masks.text(people[-1])[:MAX_MESSAGE_CHARS], created_at=run.created_at)
 
 
 def _latest_message(run: runs.Run, path: Sequence[StoredMessage]) -> LatestMessage | None:

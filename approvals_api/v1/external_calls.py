@@ -15,7 +15,7 @@ from approvals_api.http.problems import problems
 from approvals_api.requests.answer_check import MAX_ARGS_CHARS
 from approvals_api.v1.parameters import Cursor, Limit
 from approvals_api.validation.text import STORABLE
-from turngate.domain.tools.external import SOURCE, ExternalTool
+from turngate.domain.tools.external import MAX_MESSAGES, SOURCE, ExternalMessage, ExternalTool
 from turngate.domain.tools.results import TOOL_RESULT
 from turngate.wire.external_calls import ExternalCallView, ExternalStart
 from turngate.wire.orders import ExternalCallOrder, ReportOrder
@@ -63,11 +63,19 @@ class ExternalCallBody(_Body):
             "Without a turn: for an hour, in every conversation of the source.",
         ),
     ] = None
+    conversation: Annotated[
+        list[ExternalMessage],
+        Field(
+            max_length=MAX_MESSAGES,
+            description="What led to the call, oldest first, at most 200,000 characters. People see the task, the newest message "
+            "and where the arguments come from, marked as told by your program. No rule believes it.",
+        ),
+    ] = []
 
     @property
     def order(self) -> ExternalCallOrder:
         """The order that the API's operations take."""
-        return ExternalCallOrder(**dict(self))
+        return ExternalCallOrder(**{**dict(self), "conversation": tuple(self.conversation)})
 
 
 class StartBody(_Body):

@@ -18,12 +18,13 @@ from approvals_api.gateway.client import Gateway
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from turngate.domain.policy.policy import Policy, Rule
-from turngate.domain.tools.external import ExternalTool
+from turngate.domain.tools.external import MAX_MESSAGE_CHARS, ExternalMessage, ExternalTool, message, within_bounds
 from turngate.domain.tools.results import Failure, Ok
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.runs import external_calls, runs
+from turngate.text.run_words import lead_lines
 from turngate.wire.external_calls import ExternalCallView, ExternalState
 from turngate.wire.orders import DecisionOrder, ExternalCallOrder
 from turngate.wire.requests import RequestDetail
@@ -56,6 +57,7 @@ class Outside:
         turn: str | None = "",
         source: str = "shop",
         parameters: dict[str, Any] = SCHEMA,
+        conversation: tuple[ExternalMessage, ...] = (),
         **tool: Any,
     ) -> ExternalCallView:
         """With an empty ``turn``, the call has a turn of its own, so that it repeats no other test's."""
@@ -65,6 +67,7 @@ class Outside:
             tool=ExternalTool(name=name, parameters=parameters, **tool),
             input=raw_input,
             context="The customer asked for it.",
+            conversation=conversation,
             turn=secrets.token_hex(6) if turn == "" else turn,
         )
         return await self.sender.send_external_call(order, wait=wait)
@@ -140,6 +143,60 @@ async def test_an_approved_call_is_handed_out_byte_for_byte(outside: Outside) ->
     await until(ended, "end of the run")
     types = await outside.event_types(call)
     assert [types.count(each) for each in ("request.opened", "execution.started", "execution.finished")] == [1, 1, 1]
+
+
+async def test_a_program_tells_what_led_to_its_call(outside: Outside) -> None:
+    """People see task, newest message and where values come from, all marked as the program's words; no rule believes them."""
+    conversation = (
+        message("person", "Refund order A-117."),
+        message("tool", '{"order": "A-117", "cents": 4900}', tool="look.up"),
+        message("person", "Be quick."),
+        message("tool", "half \ud83d \x00"),
+    )
+    fields = {"cents": {"type": "integer"}, "order": {"type": "string"}}
+    schema = {"type": "object", "properties": fields}
+    call = await outside.send(
+        raw_input='{"cents": 4900, "order": "A-119"}',
+        conversation=conversation,
+        parameters=schema,
+        call_id="with-conversation",
+    )
+    request = await outside.request_of(call)
+    assert [(each.agent, each.task) for each in request.tasks] == [("external-shop", "Refund order A-117.")]
+    assert request.latest_message is not None
+    assert request.latest_message.text == "Be quick."
+    assert lead_lines(request.tasks, request.latest_message) == [
+        ("the task, as shop tells it", "Refund order A-117."),
+        ("a person last said, as shop tells it", "Be quick."),
+    ]
+    assert request.origins is not None
+    words = {each.at: (each.words, each.doubt) for each in request.origins.items}
+    assert words["/cents"] == ("the result of look_up of the agent external-shop", None)
+    assert words["/order"][1] == "nowhere"
+    again = await outside.send(
+        raw_input='{"cents": 4900, "order": "A-119"}',
+        parameters=schema,
+        call_id="with-conversation",
+        turn=None,
+        conversation=conversation[:1],
+    )
+    assert again.id == call.id
+    without = await outside.request_of(await outside.send())
+    assert (without.tasks, without.latest_message, without.origins) == ([], None, None)
+    with pytest.raises(InvalidInputError, match="200,000"):
+        await outside.send(conversation=(message("person", "x" * MAX_MESSAGE_CHARS),) * 11)
+
+
+def test_a_conversation_of_any_length_can_be_sent() -> None:
+    """What the program was asked first is kept, and the newest messages."""
+    long = [message("person", "first"), *(message("tool", f"{number} " + "x" * 30_000) for number in range(500))]
+    sent = within_bounds(long)
+    assert sent[0] == long[0]
+    assert sent[1:] == tuple(long[-len(sent) + 1 :])
+    assert sum(len(each.text) for each in sent) <= 200_000
+    many = [message("person", str(number)) for number in range(500)]
+    assert within_bounds(many) == (many[0], *many[-199:])
+    assert within_bounds([]) == ()
 
 
 async def test_i3_a_once_call_is_handed_out_to_one_attempt(outside: Outside) -> None:

@@ -99,6 +99,16 @@ async def test_i5_a_client_that_waits_no_longer_finds_its_request_again(sender: 
     assert calls(tmp_path) == ["add"]
 
 
+async def test_a_client_may_tell_its_task(sender: Sender, tmp_path: Path) -> None:
+    """In ``_meta``: MCP has no other place for it. The operator reads it as the client's words."""
+    async with growing(sender, tmp_path) as client:
+        meta: Any = {"turngate/task": "Add one and two."}
+        calling = asyncio.create_task(client.session.call_tool("add", {}, meta=meta))
+        request = await sender.decide()
+        assert request["tasks"] == [{"agent": f"external-{sender.source}", "task": "Add one and two."}]
+        await calling
+
+
 async def done(sender: Sender, request: dict[str, Any]) -> bool:
     return (await sender.call(request)).state == "done"
 

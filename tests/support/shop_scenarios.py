@@ -71,11 +71,13 @@ async def decided_by_a_person(sender: Sender, shop: Shop, verb: str = "approve",
 
 
 async def approved(sender: Sender, shop_for: Opening, bank: Bank) -> None:
-    """People see the tool as its agent declares it and the model's own bytes; approved, it runs, and Turngate has its result."""
+    """People see the task, the tool as declared and the model's own bytes; approved, it runs, and Turngate has its result."""
     shop = shop_for(refund(500))
     await shop.ask()
     request = await decided_by_a_person(sender, shop)
     assert (request["tool_name"], request["input"]) == ("refund", '{"cents": 500}')
+    assert request["tasks"] == [{"agent": f"external-{sender.source}", "task": "Refund me."}]
+    assert [each["doubt"] for each in request["origins"]["items"]] == ["nowhere"]
     manifest = request["manifest"]
     assert (manifest["description"], manifest["effect"]) == ("Give money back.", "once")
     assert manifest["parameters"]["properties"]["cents"]["type"] == "integer"

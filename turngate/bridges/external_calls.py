@@ -25,7 +25,7 @@ from turngate.client.external_calls import LONGEST_WAIT
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError, ConflictError
 from turngate.domain.text.json_text import arguments_text
-from turngate.domain.tools.external import ExternalTool
+from turngate.domain.tools.external import ExternalMessage, ExternalTool, within_bounds
 from turngate.domain.tools.failures import NothingHappened
 from turngate.domain.tools.results import REFUSALS, Failure, Ok, outcome_unknown, wire_text
 from turngate.domain.tools.tool import Effect
@@ -48,7 +48,8 @@ class GatedCall:
     """A call as its framework has it. ``input``: its arguments, as JSON text. ``context``: what the model said with it.
 
     ``turn``: if the model repeats a call that a person rejected in this turn, under another id, the call is closed without
-    asking (I12). Empty: the turn is unknown, and each call is judged alone.
+    asking (I12). Empty: the turn is unknown, and each call is judged alone. ``conversation``: what led to the call, oldest
+    first, of any length (:func:`turngate.domain.tools.external.message` makes one); people see it as told by this program.
     """
 
     tool_call_id: str
@@ -58,6 +59,7 @@ class GatedCall:
     parameters: Mapping[str, Any] | None = None
     context: str = ""
     turn: str = ""
+    conversation: Sequence[ExternalMessage] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +172,7 @@ class ExternalCalls:
             context=call.context[:20_000],
             # As a digest: frameworks' ids may be of any length.
             turn=framed_sha256(self._prefix, call.turn or f"call {call.tool_call_id}"),
+            conversation=within_bounds(call.conversation),
         )
         return (await self._client.send_external_call(order)).id
 

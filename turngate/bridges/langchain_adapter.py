@@ -31,6 +31,7 @@ from turngate.bridges.reports import ok_of
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConfigurationError, MissingExtraError
 from turngate.domain.text.json_text import arguments_text
+from turngate.domain.tools import external
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Effect
 from turngate.wire.external_calls import RunOrder
@@ -152,6 +153,7 @@ class TurngateMiddleware(HumanInTheLoopMiddleware[Any, Any, Any]):
             parameters=described.get("parameters"),
             context=message.text if message else "",
             turn=f"{config['configurable']['thread_id']}:{prompt.id}" if prompt and prompt.id else "",
+            conversation=_conversation(state),
         )
         return await self._external.ask(gated)
 
@@ -166,6 +168,17 @@ class TurngateMiddleware(HumanInTheLoopMiddleware[Any, Any, Any]):
             return [call for call in calls if call["id"] == value["tool_call_id"]]
         named = [action["name"] for action in value.get("action_requests", ())]
         return calls if named == [call["name"] for call in calls] else []
+
+
+def _conversation(state: Any) -> list[external.ExternalMessage]:
+    """Return what people and tools said, without what was added after the calls that we ask about."""
+    messages: list[external.ExternalMessage] = []
+    for each in state.get("messages", []):
+        if isinstance(each, HumanMessage):
+            messages.append(external.message("person", str(each.text)))
+        elif isinstance(each, ToolMessage):
+            messages.append(external.message("tool", str(each.text), tool=each.name or ""))
+    return messages
 
 
 def _last_ai_message(state: Any) -> AIMessage | None:

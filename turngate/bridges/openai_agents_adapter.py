@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -31,6 +31,7 @@ from turngate.bridges.reports import ok_of
 from turngate.client import TurngateClient
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import MissingExtraError
+from turngate.domain.tools import external
 from turngate.domain.tools.tool import Effect
 from turngate.wire.external_calls import RunOrder
 
@@ -124,7 +125,10 @@ class TurngateGate:
         """
         waiting = [(item, self._tools[item.name]) for item in state.get_interruptions() if item.name in self._tools]
         turn = _turn(state) if self._known and waiting else ""
-        records = [await self._ask(tool, item.call_id or "", item.arguments or "", turn) for item, tool in waiting]
+        messages = _conversation(state) if waiting else []
+        records = [
+            await self._ask(tool, item.call_id or "", item.arguments or "", turn, messages) for item, tool in waiting
+        ]
         answers = await self._external.all_answers(records, wait=wait)
         for (item, _tool), record in zip(waiting, records, strict=True):
             answer = answers[record]
@@ -134,7 +138,14 @@ class TurngateGate:
                 state.approve(item)
         return state
 
-    async def _ask(self, tool: FunctionTool, tool_call_id: str, arguments: str, turn: str = "") -> str:
+    async def _ask(
+        self,
+        tool: FunctionTool,
+        tool_call_id: str,
+        arguments: str,
+        turn: str = "",
+        conversation: Sequence[external.ExternalMessage] = (),
+    ) -> str:
         call = GatedCall(
             tool_call_id=tool_call_id,
             name=tool.name,
@@ -142,8 +153,35 @@ class TurngateGate:
             description=tool.description,
             parameters=tool.params_json_schema,
             turn=turn,
+            conversation=conversation,
         )
         return await self._external.ask(call)
+
+
+def _conversation(state: RunState[Any]) -> list[external.ExternalMessage]:
+    """Return what people and tools said: the run's input, and the outputs of the tools that it has run."""
+    stored = state.to_json()
+    original = stored["original_input"]
+    if isinstance(original, str):
+        original = [{"role": "user", "content": original}]
+    items = [*original, *(each.get("raw_item", {}) for each in stored.get("generated_items", []))]
+    names = {each.get("call_id"): each.get("name") for each in items if each.get("type") == "function_call"}
+    messages: list[external.ExternalMessage] = []
+    for each in items:
+        if each.get("role") == "user":
+            messages.append(external.message("person", _text(each.get("content"))))
+        elif each.get("type") == "function_call_output":
+            messages.append(
+                external.message("tool", _text(each.get("output")), tool=names.get(each.get("call_id")) or "")
+            )
+    return messages
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else [content]
+    return "\n".join(str(each["text"]) for each in parts if isinstance(each, dict) and "text" in each)
 
 
 def _turn(state: RunState[Any]) -> str:

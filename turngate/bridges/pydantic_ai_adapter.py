@@ -34,6 +34,7 @@ from turngate.bridges.reports import ok_of
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConfigurationError, MissingExtraError
 from turngate.domain.text.json_text import arguments_text
+from turngate.domain.tools import external
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Effect
 from turngate.wire.external_calls import RunOrder
@@ -42,7 +43,7 @@ try:
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.capabilities.abstract import WrapToolExecuteHandler
     from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
-    from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturn, UserPromptPart
+    from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturn, ToolReturnPart, UserPromptPart
     from pydantic_ai.tools import (
         DeferredToolRequests,
         DeferredToolResults,
@@ -97,6 +98,9 @@ class TurngateGate(AbstractCapability[Any]):
     ) -> DeferredToolResults | None:
         """Ask about the calls, note the id of each record, and answer those that are decided within ``wait``."""
         context = next((message.text for message in reversed(ctx.messages) if isinstance(message, ModelResponse)), None)
+        conversation = [
+            spoken for message in ctx.messages for part in message.parts if (spoken := _spoken(part)) is not None
+        ]
         for call in requests.approvals:
             tool = ctx.tools.get(call.tool_name)
             gated = GatedCall(
@@ -107,6 +111,7 @@ class TurngateGate(AbstractCapability[Any]):
                 parameters=tool.parameters_json_schema if tool else None,
                 context=context or "",
                 turn=_turn(ctx),
+                conversation=conversation,
             )
             record = await self._external.ask(gated)
             # The caller stores the metadata, and the tool gets it back: no process has to remember the id.
@@ -163,6 +168,16 @@ class TurngateGate(AbstractCapability[Any]):
         if isinstance(ended.result, Failure):
             raise ToolFailed(ended.text)
         return ended.text
+
+
+def _spoken(part: object) -> external.ExternalMessage | None:
+    """Return what a person or a tool said with a part of a message; None: it is the model's, or the program's own."""
+    if isinstance(part, UserPromptPart):
+        words = [part.content] if isinstance(part.content, str) else part.content
+        return external.message("person", "\n".join(each for each in words if isinstance(each, str)))
+    if isinstance(part, ToolReturnPart):
+        return external.message("tool", part.model_response_str(), tool=part.tool_name)
+    return None
 
 
 def _turn(ctx: RunContext[Any]) -> str:

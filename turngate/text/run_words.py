@@ -15,6 +15,7 @@ from turngate.domain.requests import LostStart
 from turngate.domain.runs.groups import Group, Grouping, label
 from turngate.domain.text.durations import span
 from turngate.domain.tools.control_calls import WaitUntil
+from turngate.domain.tools.external import is_external, source_of
 from turngate.text.plain_text import plain, plain_line
 from turngate.wire.calls import CallView, ResultInPart
 from turngate.wire.decisions import DecisionView
@@ -59,9 +60,13 @@ def lead_lines(tasks: Sequence[TaskView], latest: LatestMessage | None) -> list[
 
     ``latest``: a person's newest message to the run, if that isn't the task.
     """
-    labels = ["the task", *(f"{_plain(above.agent)} asked {_plain(below.agent)}" for above, below in pairwise(tasks))]
+    teller = f", as {_plain(source_of(tasks[0].agent))} tells it" if tasks and is_external(tasks[0].agent) else ""
+    labels = [
+        f"the task{teller}",
+        *(f"{_plain(above.agent)} asked {_plain(below.agent)}" for above, below in pairwise(tasks)),
+    ]
     lines = [(label, plain_line(each.task, TASK_CHARS)) for label, each in zip(labels, tasks, strict=False)]
-    return lines if latest is None else [*lines, ("a person last said", plain_line(latest.text, TASK_CHARS))]
+    return lines if latest is None else [*lines, (f"a person last said{teller}", plain_line(latest.text, TASK_CHARS))]
 
 
 def group_words(group: Group[RequestItem], by: Grouping) -> str:

@@ -16,7 +16,7 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.requests import Resolution, UnattendedAsks, Verb, WhileRunning
-from turngate.domain.tools.external import ExternalTool
+from turngate.domain.tools.external import ExternalMessage, ExternalTool
 from turngate.domain.tools.results import Failure, Ok
 
 
@@ -259,6 +259,8 @@ class ExternalCallOrder(Order):
     ``input``: its arguments, as the exact JSON text that will run. ``context``: more for the person who decides.
     ``turn``: the sender's id for the part of its conversation in which the call was made, 1 to 255 characters. A call that a
     person rejected in a turn is closed without a request when it is sent again in that turn; without a turn: for an hour.
+    ``conversation``: what led to the call, oldest first, at most 200 messages of together 200,000 characters. People see the
+    task, the newest message and where the arguments come from, as told by this program. No rule believes it.
     """
 
     source: str
@@ -267,6 +269,7 @@ class ExternalCallOrder(Order):
     input: str
     context: str = ""
     turn: str | None = None
+    conversation: tuple[ExternalMessage, ...] = ()
 
 
 class ReportOrder(Order):

@@ -27,14 +27,17 @@ from turngate.wire.view import View
 
 
 class TaskView(View):
-    """What a run is to do, its first 500 characters. ``agent``: whose run it is."""
+    """What a run is to do, its first 500 characters. ``agent``: whose run it is, or whose program tells it."""
 
     agent: str
     task: str
 
 
 class LatestMessage(View):
-    """The newest message that a person sent to the run, its first 500 characters."""
+    """The newest message that a person sent to the run, its first 500 characters.
+
+    ``message_id``: empty: it is one of a program's own conversation, as that program tells it.
+    """
 
     message_id: str
     text: str

@@ -21,7 +21,7 @@ from turngate.bridges.mcp_gateway.results import external_tool, from_log, refuse
 from turngate.bridges.reports import Reports, patiently
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConflictError, TurngateError, UnavailableError
-from turngate.domain.tools.external import ExternalTool
+from turngate.domain.tools.external import ExternalMessage, ExternalTool, message
 from turngate.domain.tools.results import Failure, Ok
 from turngate.wire.external_calls import ExternalCallView, RunOrder
 from turngate.wire.orders import ExternalCallOrder
@@ -87,18 +87,19 @@ class GatedCalls:
         call_id: str | None,
         notify: Notify,
         timed_out: Callable[[], bool],
+        task: str | None = None,
     ) -> CallToolResult:
         """Bring one call to its result. If anything goes wrong before the start, nothing runs (I2).
 
         ``call_id``: the client's own; the same id again is the same call. None: continue an open call with this content that
         no client waits for, because its client may have come back; else it is a new call. ``timed_out``: whether the client
-        of a cancelled call only stopped waiting, and may come back.
+        of a cancelled call only stopped waiting, and may come back. ``task``: what the client says that it was asked to do.
         """
         described = external_tool(tool, trusted=self.trusted, timeout_seconds=self.timeout_seconds)
         raw_input = json.dumps(arguments, ensure_ascii=False)
         view: ExternalCallView | None = None
         try:
-            view = await self._sent(described, raw_input, call_id)
+            view = await self._sent(described, raw_input, call_id, () if task is None else (message("person", task),))
             return await self._settled(view.id, tool, notify)
         except UnavailableError as away:
             return refused(f"The call did not run: {away.message}", kind="unavailable")
@@ -127,7 +128,9 @@ class GatedCalls:
         await asyncio.gather(*running, *self._cancellations, return_exceptions=True)
         await self._reports.aclose()
 
-    async def _sent(self, tool: ExternalTool, raw_input: str, call_id: str | None) -> ExternalCallView:
+    async def _sent(
+        self, tool: ExternalTool, raw_input: str, call_id: str | None, conversation: tuple[ExternalMessage, ...]
+    ) -> ExternalCallView:
         """Send the call, and mark that a client waits for it. One at a time, so that two equal calls don't become one."""
         if self._cancellations:  # the same client may be back already
             await asyncio.wait(self._cancellations)
@@ -135,7 +138,7 @@ class GatedCalls:
             view = None if call_id is not None else await self._orphan(tool, raw_input)
             if call_id is None and view is None:
                 call_id = self._abandoned.pop((tool.name, raw_input), None)
-            view = view or await self._send(tool, raw_input, call_id or secrets.token_hex(12))
+            view = view or await self._send(tool, raw_input, call_id or secrets.token_hex(12), conversation)
             self._adopted.add(view.id)
             return view
 
@@ -154,8 +157,12 @@ class GatedCalls:
             if cursor is None:
                 return None
 
-    async def _send(self, tool: ExternalTool, raw_input: str, call_id: str) -> ExternalCallView:
-        order = ExternalCallOrder(source=self.source, tool_call_id=call_id, tool=tool, input=raw_input)
+    async def _send(
+        self, tool: ExternalTool, raw_input: str, call_id: str, conversation: tuple[ExternalMessage, ...] = ()
+    ) -> ExternalCallView:
+        order = ExternalCallOrder(
+            source=self.source, tool_call_id=call_id, tool=tool, input=raw_input, conversation=conversation
+        )
         return await self.client.send_external_call(order)
 
     async def _settled(self, call_id: str, tool: Tool, notify: Notify) -> CallToolResult:

@@ -121,6 +121,8 @@ log = logging.getLogger("turngate.mcp_gateway")
 CALL_ID: Final = "turngate/call-id"
 """In a call's ``_meta``: the client's own id for it. The same id again, from any process, is the same call."""
 MAX_CALL_ID: Final = 255
+TASK: Final = "turngate/task"
+"""In a call's ``_meta``: what the client was asked to do, for the person who decides. MCP has no other place for it."""
 
 
 class McpGateway:
@@ -248,6 +250,9 @@ class McpGateway:
         call_id = meta.get(CALL_ID)
         if call_id is not None and not (isinstance(call_id, str) and 0 < len(call_id) <= MAX_CALL_ID):
             return refused(f"_meta {CALL_ID!r} must be a text of 1 to {MAX_CALL_ID} characters", kind="invalid_input")
+        task = meta.get(TASK)
+        if task is not None and not isinstance(task, str):
+            return refused(f"_meta {TASK!r} must be a text", kind="invalid_input")
         try:
             tool = await self._downstream.tool(params.name)
         except UnavailableError as away:
@@ -265,6 +270,7 @@ class McpGateway:
             tool,
             params.arguments or {},
             call_id=call_id,
+            task=task,
             notify=notify,
             timed_out=lambda: self._clients.timed_out(ctx),
         )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from sqlalchemy import select, tuple_, update
 
-from turngate.domain.tools.external import ExternalTool
+from turngate.domain.tools.external import CONVERSATION, ExternalMessage, ExternalTool
 from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok
 from turngate.store.database import Connection
 from turngate.store.tables import calls, external_calls, runs
@@ -20,6 +21,7 @@ class ExternalCall:
     ``deadline_at``: until when that one may report. ``report``: JSON of a tool result; None until it came.
     ``turn``: the turn of the sender's conversation with the call; None: unknown. ``repeat_key``: equal for calls of one turn
     that mean the same. ``source_counts``: rules and grants for its source may allow it; False: the source is only claimed.
+    ``conversation``: JSON of what the sender says led to the call.
     """
 
     run_id: str
@@ -34,6 +36,12 @@ class ExternalCall:
     turn: str | None = None
     repeat_key: str = ""
     source_counts: bool = False
+    conversation: str | None = None
+
+    @property
+    def messages(self) -> tuple[ExternalMessage, ...]:
+        """The conversation, decoded; empty: the sender says nothing of it, or it was erased."""
+        return () if self.conversation is None else CONVERSATION.validate_json(self.conversation)
 
     @property
     def declared(self) -> ExternalTool:
@@ -50,6 +58,18 @@ async def get(conn: Connection, run_id: str) -> ExternalCall | None:
     """Return the call that a run represents; None for any other run."""
     row = (await conn.execute(select(external_calls).where(external_calls.c.run_id == run_id))).mappings().one_or_none()
     return ExternalCall(**row) if row else None
+
+
+async def conversations_of(conn: Connection, run_ids: Collection[str]) -> dict[str, tuple[ExternalMessage, ...]]:
+    """Return by run what the senders of these calls say led to them; without those who say nothing."""
+    if not run_ids:
+        return {}
+    rows = await conn.execute(
+        select(external_calls.c.run_id, external_calls.c.conversation).where(
+            external_calls.c.run_id.in_(run_ids), external_calls.c.conversation.is_not(None)
+        )
+    )
+    return {row.run_id: CONVERSATION.validate_json(row.conversation) for row in rows}
 
 
 async def open_of(

@@ -116,7 +116,7 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
     "progress": TextColumns(owner=Owner.RUN, content=_names("payload"), plain=_names("run_id tool_call_id created_at")),
     "external_calls": TextColumns(
         owner=Owner.RUN,
-        content=_names("input context report"),
+        content=_names("input context report conversation"),
         hashes=_names("repeat_key"),
         plain=_names("run_id tool_call_id tool wanted_by running_for deadline_at turn"),
     ),

@@ -301,7 +301,8 @@ progress = Table(
 # External calls: another program runs them itself.
 
 
-# One call per run. ``tool``, ``input`` and ``context`` never change; the rest says who runs it, and with which result.
+# One call per run. ``tool``, ``input``, ``context`` and ``conversation`` never change; the rest says who runs it, and with which
+# result.
 external_calls = Table(
     "external_calls",
     metadata,
@@ -320,6 +321,8 @@ external_calls = Table(
     Column("repeat_key", StorableString(64), nullable=False, server_default=""),
     # Whether rules and grants for the source may allow the call: who sent it is bound to the source, or is a person.
     Column("source_counts", Boolean, nullable=False, server_default=false()),
+    # What the sender says of the conversation with the call, as JSON; NULL: nothing.
+    Column("conversation", StorableText),
     Index("ix_external_calls_repeat_key", "repeat_key"),
 )
 
