@@ -47,7 +47,7 @@ from turngate.store.database import Connection, Database
 from turngate.store.events import events
 from turngate.store.evidence import call_row_digest
 from turngate.store.requests import requests
-from turngate.store.runs import calls, runs, subtree_usage
+from turngate.store.runs import calls, runs, subtree_usage, working_time
 from turngate.store.runs.subtree_usage import NOTHING_BELOW, SubtreeUsage
 
 
@@ -79,8 +79,22 @@ class RunUsage:
             or self._tool_calls(limits)
             or self._tokens(limits)
             or self._cost(limits)
-            or self._wall_time(limits)
+            or self._deadline(limits)
         )
+
+    async def out_of_time(self, conn: Connection, limits: Limits) -> UsedUp | None:
+        """Return the working time if none of it is left. Needs the store only if so long has passed since the run began."""
+        if limits.wall_time is None:
+            return None
+        at = now()
+        if at - from_text(self.run.created_at) < limits.wall_time:
+            return None
+        time = await working_time.of(conn, self.run, limits.wall_time, at)
+        if time.left:
+            return None
+        why = f"{self.name} worked for more than {time.most}, which is all the time it has."
+        usual = limits.wall_time.total_seconds()
+        return _used_up("wall_time", time.used.total_seconds(), time.most.total_seconds(), usual, why)
 
     @property
     def _with_others(self) -> str:
@@ -122,15 +136,15 @@ class RunUsage:
         why = f"{self._with_others} used tokens for {used:f} of the {most:f} that they may cost."
         return _used_up("cost", used, most, limits.cost, why)
 
-    def _wall_time(self, limits: Limits) -> UsedUp | None:
-        if limits.wall_time is None:
+    def _deadline(self, limits: Limits) -> UsedUp | None:
+        if limits.deadline is None:
             return None
         began, at = from_text(self.run.created_at), now()
-        until = budgets.deadline(began, limits.wall_time, self.run.granted)
+        until = budgets.deadline(began, limits.deadline, self.run.granted)
         if at < until:
             return None
-        why = f"{self.name} began more than {until - began} ago, which is all the time it has."
-        usual = limits.wall_time.total_seconds()
+        why = f"{self.name} began more than {until - began} ago, and its deadline is over."
+        usual = limits.deadline.total_seconds()
         return _used_up("wall_time", (at - began).total_seconds(), (until - began).total_seconds(), usual, why)
 
 
@@ -159,6 +173,9 @@ async def extension_call(engine: Engine, step: RunStep) -> PlannedCall | None:
             await _require_left_above(engine, conn, run)
             usage = await RunUsage.read(conn, run, limits)
     over = usage.used_up(limits, step.number)
+    if over is None and limits.wall_time is not None:
+        async with engine.database.read() as conn:
+            over = await usage.out_of_time(conn, limits)
     if over is None:
         return None
     if limits.when_used_up == "end" or run.is_dry:
@@ -178,7 +195,7 @@ async def _require_left_above(engine: Engine, conn: Connection, run: runs.Run) -
             continue
         _require_price(engine, run, agent)
         usage = await RunUsage.read(conn, each, agent.limits, name=f"The run of {each.agent!r}")
-        over = usage.used_up(agent.limits, 0)
+        over = usage.used_up(agent.limits, 0) or await usage.out_of_time(conn, agent.limits)
         if over is not None:
             raise _run_failed(over.model_copy(update={"reason": f"Nothing is left for this sub-agent. {over.reason}"}))
 

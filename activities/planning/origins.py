@@ -15,7 +15,7 @@ from activities.engine.rules import RulesInForce
 from activities.model.history import History
 from turngate.domain.agents.app import Agent
 from turngate.domain.digest import derived_id
-from turngate.domain.origins.origin import Origins
+from turngate.domain.origins.origin import Origins, SourceKind
 from turngate.domain.origins.sources import Author, SentMessage, Source, sources_of
 from turngate.domain.origins.trace import Tracer
 from turngate.domain.tools.external import is_external
@@ -74,17 +74,15 @@ class StepOrigins:
         external = await external_calls.get(conn, self.run.id)
         if external is None or not external.messages:
             return None
-        people = (at for at, each in enumerate(external.messages) if each.author == "person")
-        first = next(people, None)
-        sources = [
-            Source(
-                kind="result" if each.author == "tool" else "task" if at == first else "message",
-                content=each.text,
-                tool=each.tool or ("a tool" if each.author == "tool" else ""),
-                agent=self.run.agent,
-            )
-            for at, each in enumerate(external.messages)
-        ]
+        sources: list[Source] = []
+        personal: SourceKind = "task"
+        for each in external.messages:
+            if each.author == "tool":
+                name = each.tool or "a tool"
+                sources.append(Source(kind="result", content=each.text, tool=name, agent=self.run.agent))
+            else:
+                sources.append(Source(kind=personal, content=each.text, agent=self.run.agent))
+                personal = "message"
         self._sent = QUICK + 1  # of any size: not on the loop
         return await self.trace(await asyncio.to_thread(Tracer, sources), tool, call.running_input)
 

@@ -11,6 +11,7 @@ from approvals_api.paging import encode_cursor
 from approvals_api.requests.consequences import consequences_of
 from approvals_api.requests.eligibility import starters
 from approvals_api.retention.erase import erased_of
+from approvals_api.runs.budgets import time_words
 from approvals_api.runs.masks import Masks
 from approvals_api.runs.step_views import in_part, presentation_of
 from approvals_api.runs.views import RUN_TEXTS, message_views, run_summary
@@ -74,6 +75,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         **(await _described(conn, request)).model_dump(),
         manifest=request.tool.without_examples,
         latest_message=await _latest_message_of(conn, run, path, masks),
+        time_left=await time_words(conn, run) if request.status == "pending" else None,
         agent_words=_agent_words(request, call, path, masks),
         preview_kind=request.preview_kind,
         preview=masks.optional(request.preview),

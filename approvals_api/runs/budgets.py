@@ -8,10 +8,11 @@ from decimal import Decimal
 from turngate.domain.agents.app import Limits
 from turngate.domain.runs import budgets
 from turngate.domain.runs.budgets import MILLION, Budget
+from turngate.domain.text.durations import span
 from turngate.store import agents
-from turngate.store.clock import as_text, from_text
+from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
-from turngate.store.runs import calls, subtree_usage
+from turngate.store.runs import calls, subtree_usage, working_time
 from turngate.store.runs.runs import Run
 from turngate.store.runs.subtree_usage import SubtreeUsage
 
@@ -32,10 +33,14 @@ class BudgetUse:
 
 @dataclass(frozen=True, kw_only=True)
 class Budgets:
-    """What a run used, and until when it may run; None: no time limit. The limits are the agent's published ones."""
+    """What a run used, its deadline, and how long it may still work, in words; None: no limit.
+
+    The limits are the agent's published ones.
+    """
 
     uses: list[BudgetUse]
     until: str | None
+    left: str | None
 
 
 async def budgets_of(conn: Connection, run: Run) -> Budgets:
@@ -44,8 +49,8 @@ async def budgets_of(conn: Connection, run: Run) -> Budgets:
     limits = None if agent is None else agent.run_limits
     below, call_count = await subtree_usage.of(conn, run.id), await calls.count(conn, run.id)
     until = None
-    if limits is not None and limits.wall_time is not None:
-        until = as_text(budgets.deadline(from_text(run.created_at), limits.wall_time, run.granted))
+    if limits is not None and limits.deadline is not None:
+        until = as_text(budgets.deadline(from_text(run.created_at), limits.deadline, run.granted))
     uses = [
         _use(run, "tokens", run.tokens_used, below.tokens, None if limits is None else limits.tokens),
         _cost(run, below, limits),
@@ -54,8 +59,27 @@ async def budgets_of(conn: Connection, run: Run) -> Budgets:
     ]
     always = {"tokens", "cost"}
     return Budgets(
-        uses=[each for each in uses if each.most is not None or (each.budget in always and each.used)], until=until
+        uses=[each for each in uses if each.most is not None or (each.budget in always and each.used)],
+        until=until,
+        left=await _time_left(conn, run, limits),
     )
+
+
+async def _time_left(conn: Connection, run: Run, limits: Limits | None) -> str | None:
+    if limits is None or limits.wall_time is None or run.status != "running":
+        return None
+    return span((await working_time.of(conn, run, limits.wall_time, now())).left.total_seconds())
+
+
+async def time_words(conn: Connection, run: Run) -> str | None:
+    """Return how much time a live run has left, for the person whom it waits for; None: as much as it takes."""
+    spent = await budgets_of(conn, run)
+    words = []
+    if spent.left is not None:
+        words.append(f"{spent.left} of its own work; waiting for an answer doesn't count")
+    if spent.until is not None and run.status == "running":
+        words.append(f"until its deadline in {span((from_text(spent.until) - now()).total_seconds())}")
+    return ". ".join(words) or None
 
 
 def _use(run: Run, budget: Budget, own: Decimal | int, below: Decimal | int, limit: Decimal | int | None) -> BudgetUse:

@@ -33,8 +33,9 @@ LOOK = says("Looking.", call("look", '{"name": "a"}', "a"), call("look", '{"name
         (Limits(tool_calls=3), "tool_call_cap", "made 4 of the 3 tool calls"),
         (Limits(tokens=2_500), "token_cap", "used 3,000 of the 2,500 tokens"),
         (Limits(wall_time=timedelta(microseconds=1)), "time_cap", "all the time it has"),
+        (Limits(deadline=timedelta(microseconds=1)), "time_cap", "its deadline is over"),
     ],
-    ids=["tool calls", "tokens", "time"],
+    ids=["tool calls", "tokens", "time", "deadline"],
 )
 async def test_a_run_ends_when_a_budget_is_used_up(
     client: Client, database: Database, bench: Bench, limits: Limits, error_class: str, reason: str
@@ -179,6 +180,24 @@ async def test_i1_an_interrupt_ends_what_waits_for_more(client: Client, database
         assert isinstance(closed, Failure)
         assert closed.kind == "interrupted"
         assert is_reconciled(await engine.history(run))
+
+
+@pytest.mark.parametrize(
+    ("limits", "status"),
+    [(Limits(wall_time=timedelta(seconds=5)), "completed"), (Limits(deadline=timedelta(seconds=5)), "failed")],
+    ids=["wall_time", "deadline"],
+)
+async def test_a_wait_for_a_person_uses_up_no_working_time(
+    client: Client, sqlite: Database, bench: Bench, limits: Limits, status: str
+) -> None:
+    """A run whose only call waits at its gate has all of its time left; one with a deadline has not."""
+    model = ListModel(says(call("look", "{}", "x")), says("Done."))
+    policy = Policy(rule=[Rule(name="look", verdict="ask", tools=["look"])])
+    async with stack(client, sqlite, bench.look, model=model, limits=limits, policy=policy) as engine:
+        request = await engine.request(run := await engine.start())
+        await asyncio.sleep(5.5)
+        await engine.decide(request, "approve")
+        assert (await engine.ended(run)).status == status
 
 
 async def test_an_extension_of_time_counts_from_its_approval(client: Client, sqlite: Database, bench: Bench) -> None:

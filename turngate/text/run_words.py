@@ -87,11 +87,12 @@ def differs_words(group: Group[RequestItem], item: RequestItem) -> str:
     return plain_line(f"differs in {', '.join(map(label, odd))}", 120) if odd else ""
 
 
-def consequence_lines(leads_to: Consequences | None) -> list[tuple[str, str]]:
-    """Return what each answer leads to, a label and a line each; empty: the request has ended."""
+def consequence_lines(leads_to: Consequences | None, time_left: str | None) -> list[tuple[str, str]]:
+    """Return what each answer leads to, and what the run has left of its time, a label and a line each; empty: it has ended."""
     if leads_to is None:
         return []
     lines = [("yes", leads_to.yes), ("no", leads_to.no), ("no answer", leads_to.silence), ("afterwards", leads_to.undo)]
+    lines.append(("the run's time", time_left or ""))
     return [(label, plain_line(words)) for label, words in lines if words]
 
 

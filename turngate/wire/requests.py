@@ -179,7 +179,8 @@ class RequestDetail(RequestItem):
     what yes, no and silence lead to; None: it has ended.
     ``lost_start``: of a question about what happened to a call: how that had started and ended, and how to check whether it took
     effect. Such a question waits on when its run ends.
-    ``latest_message``: a person's newest one to the run before this call; None: its task is the newest.
+    ``latest_message``: a person's newest one to the run before this call; None: its task is the newest. ``time_left``: of the
+    run's time budget, in words; None: it has none, or the request has ended.
     ``siblings``: the other calls of its step, at most 64. ``precedent``: what people decided about calls like it; None: it is
     no approval, or a token that may read only its own runs reads it. ``reject_reasons``: with which people lately rejected calls
     or questions of this tool, at most six, the reader's own first; none once it ended. ``crashes``: of the tool's own code about
@@ -188,6 +189,7 @@ class RequestDetail(RequestItem):
 
     manifest: ToolManifest
     latest_message: LatestMessage | None = None
+    time_left: str | None = None
     agent_words: str
     preview_kind: str | None
     preview: str | None

@@ -85,7 +85,7 @@ def show_request(request: RequestDetail, *, with_words: bool = True, whole: bool
     if words := look_words(request.decision):
         terminal.line((f"  {words}", "dim"))
     _show_result(request)
-    for label, words in consequence_lines(request.leads_to):
+    for label, words in consequence_lines(request.leads_to, request.time_left):
         terminal.line((f"  {label}: ", "dim"), words)
     if with_words and request.agent_words.strip():
         terminal.line(("  the agent says", "dim"))

@@ -131,7 +131,7 @@ def exact(amount: float | Decimal) -> Decimal:
 
 
 def deadline(created_at: datetime, limit: timedelta, extensions: Sequence[Extension]) -> datetime:
-    """Return when a run's time is over: an extension counts from when it was granted, however long that took."""
+    """Return when a run's deadline is: an extension counts from when it was granted, however long that took."""
     granted = [each.at + timedelta(seconds=float(each.by)) for each in extensions if each.budget == "wall_time"]
     return max([created_at + limit, *granted])
 

@@ -206,7 +206,7 @@ def _fact(label: str, *pieces: Piece) -> Line:
 
 
 def _follows(request: RequestDetail) -> Iterator[Line]:
-    if lines := consequence_lines(request.leads_to):
+    if lines := consequence_lines(request.leads_to, request.time_left):
         yield at("", ("WHAT FOLLOWS", "bold"))
         for label, words in lines:
             yield _fact(label, words)
