@@ -128,7 +128,7 @@ def _unplayable(call: CallView) -> str | None:
         case HandOff():
             return "handed the run over to another agent: a fixture is a run of one agent"
     if any(request.kind == "outcome" for request in call.requests):
-        return "was lost with its worker, and a test cannot lose it at the same instant"
+        return "ended without saying whether it took effect, and a test can't repeat what a person found out"
     if len(call.requests) > 1:
         return "was asked for again because what it depends on had changed, and a fixture does not have that change"
     request = call.request

@@ -30,6 +30,7 @@ from turngate.domain.errors import ConfigurationError, ModelError, ModelErrorCla
 from turngate.domain.policy.judge import ANSWER_SCHEMA, call_in_question
 from turngate.domain.runs.fixtures import Fixture, FixtureCall, FixtureDecision, FixtureResponse, parse_fixture
 from turngate.domain.text.suggestions import refuse_unknown
+from turngate.domain.tools.failures import NothingHappened
 from turngate.domain.tools.middleware import Invocation, Proceed
 from turngate.domain.tools.results import Ok
 from turngate.domain.tools.tool import Tool
@@ -243,6 +244,8 @@ def _recorded_answer(tool: Tool, call: FixtureCall) -> Any:
             if result.value.keys() != {"value"}:
                 raise
             return tool.success.validate_python(result.value["value"])  # a bare value, which results have wrapped
+    if result is not None and result.kind == "nothing_happened":
+        raise NothingHappened(result.reason.rpartition(" changed nothing: ")[2])
     declared = next((each for each in tool.failures if result is not None and each.kind == result.kind), None)
     if declared is None or result is None:
         raise LookupError(f"the fixture has no result of {tool.name} for call {call.id}: pass a handler for it")

@@ -336,7 +336,7 @@ def test_a_run_that_a_fixture_cannot_repeat_is_not_exported(recorded: Recorded) 
         (
             with_requests(request.model_copy(update={"kind": "outcome"})),
             own,
-            r"call yes \(pay\) .* was lost with its worker",
+            r"call yes \(pay\) .* ended without saying whether it took effect",
         ),
         (with_requests(request, request), own, "was asked for again because what it depends on had changed"),
         (with_requests(request.model_copy(update={"status": "superseded"})), own, "a message came in between"),
