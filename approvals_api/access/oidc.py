@@ -27,6 +27,7 @@ from joserfc.jwk import JWKRegistry, Key, KeySet
 
 from approvals_api.settings import ATTEMPT_SECONDS, OidcSettings, claim_at, is_loopback
 from turngate.domain.errors import ForbiddenError, UnavailableError
+from turngate.http_environment import require_usable
 
 ALGORITHMS: Final = (
     "RS256",
@@ -175,6 +176,7 @@ class OidcProvider:
         if cached is not None and not refresh and time.monotonic() - cached.read_at < KEEP_METADATA_SECONDS:
             return cached
         issuer = self.settings.issuer
+        require_usable()
         async with httpx2.AsyncClient(timeout=TIMEOUT_SECONDS) as client:
             document = await _json(client, f"{issuer.rstrip('/')}/.well-known/openid-configuration")
             if document.get("issuer") != issuer:

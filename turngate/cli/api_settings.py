@@ -19,6 +19,7 @@ from approvals_api.settings import (
     RetentionSettings,
     is_loopback,
 )
+from turngate.http_environment import require_certificates
 from turngate.notifications.configuration import Channel, load_channels
 from turngate.notifications.message_text import Links
 from turngate.runtime.push_key import FILE, PushKeySource
@@ -131,6 +132,8 @@ def configured_channels(settings: Settings, file: Path | None = None) -> tuple[C
     Raises ConfigurationError when the file, or a variable that it names, is wrong.
     """
     path = file or settings.notifications
+    if path is not None:
+        require_certificates()
     return () if path is None else load_channels(path, os.environ, Links(settings.resolved_public_url))
 
 

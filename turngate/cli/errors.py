@@ -7,6 +7,7 @@ Exit codes: 0 done · 1 it failed · 2 the command or the configuration is wrong
 from __future__ import annotations
 
 import errno
+import os
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,6 +63,12 @@ def reported() -> Iterator[None]:
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             terminal.error(plain(f"{error.filename or 'the output'} cannot be written: {error.strerror}"))
             raise typer.Exit(EXIT_WENT_WRONG) from None
+        from turngate.http_environment import problem_of  # noqa: PLC0415 - httpx is slow to import
+
+        if isinstance(error, (OSError, ImportError, ValueError)) and (problem := problem_of(os.environ)):
+            terminal.error(plain(f"{problem} ({type(error).__name__}: {error})"))
+            _show_trace()
+            raise typer.Exit(EXIT_USAGE) from None
         terminal.error(
             plain(f"{type(error).__name__}: {error}. This is a bug in Turngate. Please report it ")
             + "with the output under TURNGATE_LOG_LEVEL=debug"

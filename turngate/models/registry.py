@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from turngate.domain.agents.app import App
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.errors import ConfigurationError
+from turngate.http_environment import client_for
 from turngate.models.openai.client import OpenAICompatibleModel
 from turngate.models.port import LanguageModel
 from turngate.models.pydantic_ai.loader import FORMS as PROVIDER_FORMS
@@ -158,7 +159,7 @@ class Models:
                 f"the model 'openai:{name}' needs a key: set TURNGATE_OPENAI_API_KEY. For a server that needs none "
                 "(Ollama, vLLM, llama.cpp) set TURNGATE_OPENAI_BASE_URL."
             )
-        self._client = self._client or httpx.AsyncClient()
+        self._client = self._client or client_for(base_url)
         return OpenAICompatibleModel(base_url, key, name, timeout=self._settings.timeout_seconds, client=self._client)
 
 

@@ -15,6 +15,7 @@ import httpcore
 import httpx
 
 from turngate.domain.text.hidden_text import marked_text
+from turngate.http_environment import require_certificates
 from turngate.notifications.send_results import Delivered, Refused, SendResult, Unreachable, retry_after
 from turngate.store.clock import now
 from turngate.toolkits.http_client.safe_connect import Resolver, SafeTransport, UnsafeAddressError, resolve_by_system
@@ -108,4 +109,5 @@ def authorities() -> ssl.SSLContext:
 
     Cached: reading them takes tens of milliseconds, in which the event loop would be blocked.
     """
+    require_certificates()
     return httpx.create_ssl_context()

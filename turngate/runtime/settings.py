@@ -531,10 +531,10 @@ def load_stack_settings(**overrides: Any) -> Settings:
     return _of_named_tenant(settings)
 
 
-def misspelled(environment: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each variable that is no setting and resembles one.
+def unknown_variables(environment: Mapping[str, str], named_in: str = "") -> list[str]:
+    """Return a sentence for each variable that begins with ``TURNGATE_`` and is no setting.
 
-    Others are left alone: files of notifications and apps may name variables that begin with ``TURNGATE_``, too.
+    ``named_in``: the text of a file that may name variables of its own, such as that of the notifications.
     """
     names = [name for field in Settings.model_fields for name in environment_names(field)]
     known = {name.removeprefix(ENV_PREFIX): name for name in reversed(names)}
@@ -549,9 +549,11 @@ def misspelled(environment: Mapping[str, str]) -> list[str]:
         word = name.upper().removeprefix(ENV_PREFIX)
         if not name.upper().startswith(ENV_PREFIX) or word in NO_SETTINGS or word.endswith(PROVIDER_ADDRESS):
             continue
+        if known.get(word) == name.upper() or name in named_in:
+            continue
         similar = get_close_matches(word, known, 1, ALIKE)
-        if similar and known[similar[0]] != name.upper():
-            sentences.append(f"{name} is no setting. Did you mean {known[similar[0]]}?")
+        meant = f"Did you mean {known[similar[0]]}?" if similar else "It changes nothing, unless your own app reads it."
+        sentences.append(f"{name} is no setting. {meant}")
     return sentences
 
 

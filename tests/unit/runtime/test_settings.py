@@ -7,7 +7,7 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from turngate.domain.errors import ConfigurationError
-from turngate.runtime.settings import Settings, environment_names, load_settings, misspelled
+from turngate.runtime.settings import Settings, environment_names, load_settings, unknown_variables
 
 
 def test_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -247,14 +247,16 @@ def test_a_misspelled_variable_is_named_with_the_setting() -> None:
         "TURNGATE_API_PROT": "API_PORT",
     }
     for name, meant in wrong.items():
-        assert misspelled({name: ""}) == [f"{name} is no setting. Did you mean TURNGATE_{meant}?"]
-    [warning] = misspelled({"TURNGATE_TEMPORAL_ADDRESS": "host:1"})
+        assert unknown_variables({name: ""}) == [f"{name} is no setting. Did you mean TURNGATE_{meant}?"]
+    [warning] = unknown_variables({"TURNGATE_TEMPORAL_ADDRESS": "host:1"})
     assert warning == "TURNGATE_TEMPORAL_ADDRESS is no setting. Did you mean TEMPORAL_ADDRESS?"
+    [warning] = unknown_variables({"TURNGATE_FROBNICATION": "1"})
+    assert warning == "TURNGATE_FROBNICATION is no setting. It changes nothing, unless your own app reads it."
 
 
-def test_no_variable_that_is_right_is_called_misspelled() -> None:
+def test_no_variable_that_is_right_is_called_unknown() -> None:
     """Settings in any case, their files, what clients, tools, providers, the compose file and files of channels name."""
     settings = {name for field in Settings.model_fields for name in environment_names(field)}
     other = {"TOKEN", "URL", "COMMAND", "APP", "APP_DIR", "DATABASE_URL_FILE", "OLLAMA_BASE_URL", "SLACK_WEBHOOK"}
     ours = {*settings, "turngate_model", *(f"TURNGATE_{each}" for each in other)}
-    assert misspelled(dict.fromkeys([*ours, "PATH", "MODLE"], "x")) == []
+    assert unknown_variables(dict.fromkeys([*ours, "PATH", "MODLE"], "x"), "url = $TURNGATE_SLACK_WEBHOOK") == []

@@ -22,6 +22,7 @@ from pydantic import SecretStr
 
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ConfigurationError, ModelError
+from turngate.http_environment import client_for
 from turngate.models.openai.errors import Endpoint, error_in_body, error_of_status
 from turngate.models.openai.malformed import error_in, unread_output
 from turngate.models.openai.request import request_body
@@ -62,7 +63,7 @@ class OpenAICompatibleModel:
         self._key = SecretStr(_checked_key(api_key))
         self._timeout = timeout
         self._owns_client = client is None
-        self._client = client or httpx.AsyncClient()
+        self._client = client or client_for(base_url)
         self._streams, self._counts = True, True
 
     def __repr__(self) -> str:

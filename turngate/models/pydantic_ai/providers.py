@@ -19,6 +19,7 @@ from pydantic_ai.models import infer_model
 from pydantic_ai.providers import Provider, infer_provider_class
 
 from turngate.domain.errors import ConfigurationError, MissingExtraError
+from turngate.http_environment import require_usable
 from turngate.models.pydantic_ai.errors import ProviderEndpoint, secrets_in
 from turngate.models.pydantic_ai.model import PydanticAIModel
 from turngate.models.pydantic_ai.stream_end import watch_ends
@@ -45,6 +46,7 @@ def make(provider: str, name: str, *, timeout: float) -> PydanticAIModel:
     base_url = os.environ.get(base_url_variable(provider), "").strip().rstrip("/") or None
     if base_url is not None and not base_url.startswith(("http://", "https://")):
         raise ConfigurationError(f"{base_url_variable(provider)} must be a URL that begins with http:// or https://")
+    require_usable()
     try:
         model = infer_model(spec, lambda inferred: _watched(_provider(inferred, base_url, timeout)))
         url = _without_credentials(model.base_url or base_url or "")

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from turngate.cli import terminal
-from turngate.runtime.settings import Settings, load_settings, misspelled
+from turngate.http_environment import problem_of
+from turngate.runtime.settings import Settings, load_settings, unknown_variables
 from turngate.runtime.telemetry import configure_logging
 from turngate.runtime.traces.switch import trace_settings
 from turngate.text.plain_text import plain_line
 
 
 def server_settings(**overrides: object) -> Settings:
-    """Return the settings, after the log is set up by them. Warns of each variable that misspells one.
+    """Return the settings, after the log is set up by them. Warns as :func:`environment_warnings`.
 
     ``overrides``: of the command line; None: as configured. Raises ConfigurationError for settings that are wrong, or that
     want traces which this installation can't send.
     """
-    for each in misspelled(os.environ):
-        terminal.note(("warning: ", "bold yellow"), plain_line(each))
     settings = load_settings(**overrides)
+    for each in environment_warnings(settings):
+        terminal.note(("warning: ", "bold yellow"), plain_line(each))
     configure_logging(settings.log_level, settings.log_format)
     trace_settings(settings.traces, os.environ)  # before anything is waited for
     return settings
+
+
+def environment_warnings(settings: Settings) -> list[str]:
+    """Return a sentence for each variable that is no setting, and for what HTTP clients can't use of the environment."""
+    text = ""
+    if settings.notifications is not None:
+        with suppress(OSError):
+            text = settings.notifications.read_text(encoding="utf-8", errors="replace")
+    problem = problem_of(os.environ)
+    return [*unknown_variables(os.environ, text), *([problem] if problem else [])]

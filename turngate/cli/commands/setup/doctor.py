@@ -26,12 +26,14 @@ from turngate.cli.api_server import listen
 from turngate.cli.api_settings import api_settings, configured_channels, label_settings, link_warning
 from turngate.cli.app_choice import APPS_NAMED, apps_here
 from turngate.cli.builders_app import build_models, require_model_names
+from turngate.cli.commands.serve.settings import environment_warnings
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.led_commands import led_text
 from turngate.cli.options import DEFAULT_APP, ApiPort, DataDir
 from turngate.cli.parts.confinement import tool_confinement, unconfined_warning
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConfigurationError, TurngateError, UnfinishedRestoreError, UnknownSchemaError
+from turngate.http_environment import problem_of
 from turngate.models.port import ModelRequest
 from turngate.runtime import signed_heads, temporal_client
 from turngate.runtime.app_loader import LoadedApp, load_app
@@ -89,6 +91,7 @@ async def examine(
 
 async def _findings(settings: Settings, target: str | None, *, probe: bool) -> AsyncIterator[Finding]:
     yield Finding("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    yield _environment(settings)
     yield await _temporal_program(settings)
     yield _data_dir(settings)
     yield await asyncio.to_thread(_confinement, settings)
@@ -112,6 +115,14 @@ async def _findings(settings: Settings, target: str | None, *, probe: bool) -> A
             return
     async for finding in _app(settings, target or DEFAULT_APP, probe=probe):
         yield finding
+
+
+def _environment(settings: Settings) -> Finding:
+    what, problem = "environment", problem_of(os.environ)
+    if problem is not None:
+        return Finding(what, problem, good=False)
+    warnings = environment_warnings(settings)
+    return Finding(what, " ".join(warnings) or "each TURNGATE_ variable is a setting", warns=bool(warnings))
 
 
 async def _app(settings: Settings, target: str, *, probe: bool) -> AsyncIterator[Finding]:
