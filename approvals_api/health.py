@@ -10,11 +10,13 @@ import asyncio
 import shlex
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, get_args
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from approvals_api import browsers
 from approvals_api.gateway.task_queues import QueueLook
@@ -41,6 +43,10 @@ QUEUES_LOOKED_AT: Final = 20
 NAMES_SHOWN: Final = 5
 STILL_FOR: Final = timedelta(seconds=60)
 """How long a person, a tool or a model may take before a run counts as stalled, as in ``runs --stuck``."""
+ENDED_WITHIN: Final = timedelta(hours=1)
+MANY_FAILED: Final = 3
+FAILING_SHARE: Final = 0.25
+"""As the alert TurngateRunsFail: fewer are the lot of single tasks."""
 LATE_RETENTION: Final = timedelta(hours=6)
 """A run of a large store may take hours."""
 LATE_DELIVERY: Final = timedelta(minutes=2)
@@ -49,6 +55,8 @@ FAILED_WITHIN: Final = timedelta(hours=24)
 LITTLE_ROOM: Final = 1024**3
 NO_ROOM: Final = 200 * 1024**2
 CLOCKS_APART: Final = timedelta(seconds=2)
+BEATS_EVERY: Final = timedelta(minutes=3)
+"""A heartbeat comes each minute, and one that was killed is listed for a little longer: an older one is from a slow clock."""
 TASK_WAITS: Final = timedelta(seconds=10)
 """An idle worker takes a task at once."""
 WORST_FIRST: Final = get_args(HealthState)
@@ -98,6 +106,8 @@ async def examine(services: Services, *, away: Collection[CheckName] = (), drain
     if draining:
         findings.checks.append(API_STOPS)
     unreached = {*away, *(each.name for each in findings.checks if each.state != "ok")}
+    if "store" not in unreached:
+        await _try_to_write(services, findings)
     more = [_in_time(findings, "disk", check_disk(services.settings.disk))]
     if "store" not in unreached:
         more.append(_in_time(findings, "notifications", _outbox(services)))
@@ -113,6 +123,14 @@ async def examine(services: Services, *, away: Collection[CheckName] = (), drain
     if not unreached:
         await _in_time(findings, "builds", _builds(services, findings))
     return _view(findings)
+
+
+async def _try_to_write(services: Services, findings: Findings) -> None:
+    """Replace the check of a store that answers, if it takes no writes."""
+    answers = [each for each in findings.checks if each.name == "store"]
+    await _in_time(findings, "store", _store_writes(services))
+    if len([each for each in findings.checks if each.name == "store"]) > len(answers):
+        findings.checks = [each for each in findings.checks if each not in answers]
 
 
 async def reached(services: Services) -> HealthView:
@@ -172,6 +190,18 @@ async def _store(services: Services) -> list[HealthCheck]:
     return [HealthCheck(name="store", state="ok", says="The store answers.")]
 
 
+async def _store_writes(services: Services) -> list[HealthCheck]:
+    """Return that nothing can be written, as on a full disk or in a file that is read-only; nothing where it can."""
+    try:
+        await services.database.try_to_write()
+    except (UnavailableError, SQLAlchemyError) as error:
+        cause = error.message if isinstance(error, TurngateError) else str(error.__cause__ or error)
+        says = f"The store answers, and takes no writes: {cause}. Nothing can be decided and no run continues."
+        fix = "Make room on its disk, or make its file and directory writable for the user who runs Turngate. Nothing is lost."
+        return [HealthCheck(name="store", state="wrong", says=says, fix=fix, command="turngate doctor")]
+    return []
+
+
 async def _temporal(services: Services) -> list[HealthCheck]:
     if await services.gateway.ready(TEMPORAL_ANSWERS_IN):
         return [HealthCheck(name="temporal", state="ok", says="Temporal answers.")]
@@ -204,7 +234,7 @@ async def _search_attributes(services: Services) -> list[HealthCheck]:
 
 async def _workers(services: Services, findings: Findings) -> list[HealthCheck]:
     async with services.database.glance() as conn:
-        published = [each for each in await agents.every(conn) if not is_external(each.name)]
+        published = [each for each in await agents.current(conn) if not is_external(each.name)]
     by_queue: dict[str, list[str]] = defaultdict(list)
     for agent in published:
         by_queue[agent.task_queue].append(agent.name)
@@ -322,6 +352,7 @@ def _polls(task_queue: str, look: QueueLook) -> Iterator[WorkerPoll]:
 async def _runs(services: Services, findings: Findings) -> list[HealthCheck]:
     async with services.database.glance() as conn:
         findings.live = await runs.count_live(conn)
+        ended = await runs.newest_ended(conn, since=as_text(now() - ENDED_WITHIN), limit=RUNS_LOOKED_AT)
     stuck = (await stuck_page(services, limit=RUNS_LOOKED_AT, before=None, still_for=STILL_FOR)).items
     findings.looked_at = min(findings.live, RUNS_LOOKED_AT)
     counted = Counter(each.waits_for.kind for each in stuck)
@@ -329,11 +360,25 @@ async def _runs(services: Services, findings: Findings) -> list[HealthCheck]:
     findings.waits = [
         WaitCount(kind=kind, says=WAITS[kind], runs=many, run_id=newest[kind]) for kind, many in counted.most_common()
     ]
-    checks = [check for each in findings.waits for check in of_wait(each)]
+    checks = [*of_failed(ended), *(check for each in findings.waits for check in of_wait(each))]
     says = f"{_count(findings.live, 'run is', 'runs are')} live."
     if findings.live > findings.looked_at:
         says += f" Causes are of the newest {findings.looked_at}."
     return [*checks, HealthCheck(name="runs", state="ok", says=says, href="/runs?status=running")]
+
+
+def of_failed(ended: Sequence[tuple[str, str]]) -> Iterator[HealthCheck]:
+    """Yield that many runs fail. ``ended``: (run's id, status) of those that have ended lately, the newest first."""
+    failed = [run_id for run_id, status in ended if status == "failed"]
+    if len(failed) < MANY_FAILED or len(failed) < FAILING_SHARE * len(ended):
+        return
+    says = f"{len(failed)} of the {len(ended)} runs that ended in the last hour failed."
+    fix = "See why the newest of them failed; `turngate runs --status failed` lists them."
+    state: HealthState = "wrong" if len(failed) == len(ended) else "warning"
+    yield HealthCheck(
+        name="runs", state=state, says=says, fix=fix,
+        command=f"turngate explain {failed[0]}", href="/runs?status=failed",
+    )  # fmt: skip
 
 
 def of_wait(waits: WaitCount) -> Iterator[HealthCheck]:
@@ -468,9 +513,18 @@ async def _clock(services: Services, findings: Findings) -> list[HealthCheck]:
     polls = [each.polled_at for look in findings.queues.values() for each in look.pollers]
     # A poll can't be later than now. Whether Temporal's clock is slow can't be seen in this way.
     checks += apart("Temporal server", max(polls), min(before, max(polls)), after) if polls else []
+    present = {each.identity for look in findings.queues.values() for each in look.present(after)}
+    beats = await services.gateway.worker_clocks() if present else {}
+    checks += of_workers({each: beats[each] for each in sorted(present & beats.keys())}, after)
     if checks:
         return checks
     return [HealthCheck(name="clock", state="ok", says="The clocks agree.")]
+
+
+def of_workers(beats: Mapping[str, datetime], at: datetime) -> Iterator[HealthCheck]:
+    """Yield whose clock differs. ``beats``: a worker that is there → the last heartbeat, by its clock; it sends one a minute."""
+    for worker, beat in beats.items():
+        yield from apart(f"worker {worker}", beat, at - BEATS_EVERY, at)
 
 
 def apart(whose: str, theirs: datetime, before: datetime, after: datetime) -> Iterator[HealthCheck]:

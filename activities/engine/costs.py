@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from activities.engine.engine import Engine
 from turngate.domain.agents.app import Agent
 from turngate.domain.conversation.messages import Usage
+from turngate.domain.runs.budgets import is_free
 from turngate.store.connection import Connection, Meter, note
 from turngate.store.runs import runs, subtree_usage
 
@@ -25,7 +26,7 @@ class ModelUse:
 
 def lacks_price(engine: Engine, agent: Agent, spec: str) -> bool:
     """Tell whether a model may not be asked: its agent's cost is limited, and the model has no price."""
-    return agent.limits.cost is not None and spec not in engine.prices
+    return agent.limits.cost is not None and spec not in engine.prices and not is_free(spec)
 
 
 def cost_micros(engine: Engine, spec: str, usage: Usage) -> int:

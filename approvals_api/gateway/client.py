@@ -28,6 +28,7 @@ from approvals_api.gateway.task_queues import (
     look_at_queue,
     oldest_activity,
     stopping_workers,
+    worker_clocks,
 )
 from approvals_api.gateway.workflow_status import WorkflowLook, look_at
 from turngate.domain import contract
@@ -149,6 +150,11 @@ class Gateway:
         """Return the workers that are stopping, by queue and identity. Raises UnavailableError."""
         with _reported():
             return await stopping_workers(self._client, now=datetime.now(UTC), wait=LOOK_WAIT)
+
+    async def worker_clocks(self) -> dict[str, datetime]:
+        """Return the last heartbeat of each worker by its own clock: identity → instant. Raises UnavailableError."""
+        with _reported():
+            return await worker_clocks(self._client, wait=LOOK_WAIT)
 
     async def look_at_builds(self, deployment_name: str) -> list[Build]:
         """Return the newest builds of the workers, newest first. Raises UnavailableError."""

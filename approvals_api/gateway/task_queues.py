@@ -15,6 +15,7 @@ from typing import Final
 from temporalio.api.deployment.v1 import WorkerDeploymentOptions
 from temporalio.api.enums.v1 import TaskQueueType, WorkerVersioningMode
 from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.worker.v1 import WorkerHeartbeat
 from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
     DescribeTaskQueueResponse,
@@ -30,6 +31,7 @@ OPEN_WORKFLOWS: Final = (
     f"WorkflowType IN ('{contract.AGENT_TURN}', '{contract.SCHEDULED_START}') AND ExecutionStatus = 'Running'"
 )
 STOPPING: Final = "WorkerStatus = 'ShuttingDown'"
+RUNNING: Final = "WorkerStatus = 'Running'"
 LANES_LISTED: Final = 100
 POLL_LASTS: Final = timedelta(seconds=70)
 """A worker's poll is held for up to a minute; the server remembers a poller for five, also one that was killed."""
@@ -100,21 +102,34 @@ async def stopping_workers(client: Client, *, now: datetime, wait: timedelta) ->
     A worker reports it when it begins to stop, and each minute until it has ended. A server of before worker heartbeats knows
     none. Raises the SDK's errors.
     """
-    request = ListWorkersRequest(namespace=client.namespace, page_size=LANES_LISTED, query=STOPPING)
-    try:
-        answer = await client.workflow_service.list_workers(request, timeout=wait)
-    except RPCError as error:
-        if error.status in {RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.INVALID_ARGUMENT}:
-            return {}
-        raise
     reports: dict[str, dict[str, datetime]] = defaultdict(dict)
-    for each in answer.workers_info:
-        worker = each.worker_heartbeat
+    for worker in await _heartbeats(client, STOPPING, wait):
         reported_at = worker.heartbeat_time.ToDatetime(tzinfo=UTC)
         if now - reported_at < POLL_LASTS:
             of_queue = reports[worker.task_queue]
             of_queue[worker.worker_identity] = max(reported_at, of_queue.get(worker.worker_identity, reported_at))
     return dict(reports)
+
+
+async def worker_clocks(client: Client, *, wait: timedelta) -> dict[str, datetime]:
+    """Return the last heartbeat of each worker that hasn't ended: identity → instant, by its own clock. Raises as above."""
+    beats: dict[str, datetime] = {}
+    for worker in await _heartbeats(client, RUNNING, wait):
+        at = worker.heartbeat_time.ToDatetime(tzinfo=UTC)
+        beats[worker.worker_identity] = max(at, beats.get(worker.worker_identity, at))
+    return beats
+
+
+async def _heartbeats(client: Client, query: str, wait: timedelta) -> list[WorkerHeartbeat]:
+    """Return the last heartbeats, of a hundred lanes at most; a server of before worker heartbeats knows none."""
+    request = ListWorkersRequest(namespace=client.namespace, page_size=LANES_LISTED, query=query)
+    try:
+        answer = await client.workflow_service.list_workers(request, timeout=wait)
+    except RPCError as error:
+        if error.status in {RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.INVALID_ARGUMENT}:
+            return []
+        raise
+    return [each.worker_heartbeat for each in answer.workers_info]
 
 
 async def oldest_activity(client: Client, task_queue: str, *, wait: timedelta) -> timedelta:

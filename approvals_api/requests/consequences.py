@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from turngate.domain.runs.budgets import EXTEND_BUDGET
 from turngate.domain.text.durations import exact_span
 from turngate.domain.tools.external import is_external, source_of
 from turngate.store.clock import from_text
@@ -18,8 +19,26 @@ def consequences_of(request: RequestDetail) -> Consequences | None:
     """Return what each answer leads to; None: the request has ended."""
     if request.status != "pending":
         return None
+    if request.tool_name == EXTEND_BUDGET and not is_external(request.agent):
+        return _of_extension(request)
     yes = {"approval": _approval, "question": _question, "outcome": _outcome}[request.kind](request)
     return Consequences(yes=yes, no=_no(request), silence=_silence(request), undo=_undo(request))
+
+
+def _of_extension(request: RequestDetail) -> Consequences:
+    """Return what the answers to the engine's own call for more of a budget lead to: the agent reads nothing of it."""
+    ends = "The run ends, because nothing is left of its budget. The agent reads nothing of this."
+    until = request.expires_at
+    waits = "The run waits until someone answers."
+    if until is not None and request.parked_at is None:
+        after = (
+            "it is parked: it waits on, without a deadline" if request.ask_terms.on_expiry == "park" else "the run ends"
+        )
+        waits = f"The run waits. At {from_text(until):%Y-%m-%d %H:%M} UTC {after}."
+    yes = "The run may use that much more, and continues. Edit the amount to grant another."
+    return Consequences(
+        yes=yes, no=ends, silence=waits, undo="What was granted stays; you can interrupt the run at any time."
+    )
 
 
 def _approval(request: RequestDetail) -> str:

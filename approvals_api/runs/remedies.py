@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Final, assert_never
 
+from turngate.domain.runs.budgets import SCRIPTED, is_free
 from turngate.domain.runs.failure_classes import Remedy
 from turngate.wire.explanation import NextAction, WaitReason
 from turngate.wire.runs import RunDetail
@@ -24,7 +25,7 @@ _LIMITS: Final = {
 PLAIN: Final[dict[Remedy, NextAction]] = {
     "check_model": NextAction(
         text="Check that the model answers: its server's address, the key, its name.",
-        command="turngate doctor --probe",
+        command="turngate doctor APP --probe",
     ),
     "check_stack": NextAction(
         text="Check that Temporal, the store and a worker are running.", command="turngate doctor"
@@ -44,7 +45,6 @@ PLAIN: Final[dict[Remedy, NextAction]] = {
 }
 """Remedies that are the same for every run."""
 
-SCRIPTED: Final = "scripted:"
 FIX_SCRIPT: Final = NextAction(
     text="Fix the script: the reason names the file and the line. Workers read it again when it changes, so nothing has to be "
     "restarted, and a script continues after the responses that the run has."
@@ -53,7 +53,7 @@ FIX_SCRIPT: Final = NextAction(
 
 def plays_script(run: RunDetail) -> bool:
     """Tell whether a script plays the run's model, so that no server and no key can be at fault."""
-    return run.model.startswith(SCRIPTED) or run.reason.startswith(f"the script {SCRIPTED}")
+    return is_free(run.model) or run.reason.startswith(f"the script {SCRIPTED}")
 
 
 @dataclass(frozen=True, kw_only=True)

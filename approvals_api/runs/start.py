@@ -153,7 +153,7 @@ async def published_agent(conn: Connection, name: str) -> PublishedAgent:
     """Return an agent; raises InvalidInputError ``unknown_agent``, which lists the agents."""
     agent = None if is_external(name) else await agents.get(conn, name)
     if agent is None:
-        names = ", ".join(agent.name for agent in await agents.every(conn))
+        names = ", ".join(agent.name for agent in await agents.current(conn))
         known = f"the agents are: {names}" if names else "no worker has published any: start one (`turngate up APP`)"
         message = f"there is no agent {name!r}; {known}"
         raise InvalidInputError(message, code="unknown_agent", errors=[{"pointer": "/agent", "message": message}])

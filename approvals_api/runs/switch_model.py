@@ -88,7 +88,7 @@ async def model_choices(conn: Connection) -> list[ModelChoice]:
         each.name: ModelChoice(name=each.name, stands_for=each.model) for each in names if each.kind == "profile"
     }
     known = _choosable(names)
-    for agent in await agents.every(conn):
+    for agent in await agents.current(conn):
         if agent.model in known:  # that of an agent that no app has any more isn't
             choices.setdefault(agent.model, ModelChoice(name=agent.model))
     return list(choices.values())

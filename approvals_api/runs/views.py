@@ -44,7 +44,7 @@ async def agent_list(conn: Connection) -> list[AgentView]:
             published_at=agent.published_at,
             sub_agent_of=[name for name in agent.sub_agent_of.split(", ") if name],
         )
-        for agent in await agents.every(conn)
+        for agent in await agents.current(conn)
     ]
 
 

@@ -197,7 +197,7 @@ async def test_a_script_that_fails_a_run_is_to_be_fixed(troubled: Api) -> None:
         of_run = update(runs_table).where(runs_table.c.id == explanation["run"]["id"])
         await conn.execute(of_run.values(model="openai:gpt"))
     by_provider = await explained(troubled, explanation["run"]["id"])
-    assert by_provider["actions"][0]["command"] == "turngate doctor --probe"
+    assert by_provider["actions"][0]["command"] == "turngate doctor APP --probe"
     assert by_provider["cause"].startswith("The model's server answered")
 
 

@@ -357,7 +357,7 @@ def test_what_a_case_used_counts_its_sub_agents(evaluated: Evaluated) -> None:
     assert [each.agent for each in run.family] == ["clerk", "helper"]
     # This one's model has no price.
     assert evaluated.one("rejected").cost is not None
-    assert evaluated.one("json").cost is None
+    assert evaluated.one("json").cost == 0, "a script costs nothing unless it has a price"
 
 
 def test_the_report_keeps_the_order_and_reads_back(evaluated: Evaluated) -> None:
@@ -399,7 +399,6 @@ def test_the_report_keeps_the_order_and_reads_back(evaluated: Evaluated) -> None
         ("approvers: [{agent: missing, do: approve}]", "approvers[0].agent: there is no agent 'missing'"),
         ("model: 'scripted:away.yaml'", "model: the script"),
         ("workspace: /no/such/place", "workspace: /no/such/place is not a directory"),
-        ("expect: {max_cost: 1}", "expect.max_cost: 'scripted:says.yaml' has no price"),
     ],
 )
 async def test_what_does_not_fit_the_app_is_refused_before_anything_runs(

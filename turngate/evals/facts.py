@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from approvals_api.requests.views import request_page
 from approvals_api.runs import views as run_views
-from turngate.domain.runs.budgets import MILLION
+from turngate.domain.runs.budgets import MILLION, is_free
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.runs.outcomes import RunOutcome
 from turngate.evals.report import ApproverDecision
@@ -88,6 +88,10 @@ class CaseRun:
         return sum(run.tokens_used for run in self.family)
 
 
+def _have_prices(specs: set[str], priced: frozenset[str]) -> bool:
+    return all(is_free(each) or each in priced for each in specs)
+
+
 async def case_run(database: Database, play: Play, priced: frozenset[str]) -> CaseRun:
     """Read an attempt's runs from the store. ``priced``: specs of the models that have a price."""
     family: list[RunDetail] = []
@@ -110,5 +114,5 @@ async def case_run(database: Database, play: Play, priced: frozenset[str]) -> Ca
         asks=tuple(asks),
         decisions=play.decisions,
         seconds=play.seconds,
-        cost=Decimal(sum(run.cost_micros for run in family)) / MILLION if used <= priced else None,
+        cost=Decimal(sum(run.cost_micros for run in family)) / MILLION if _have_prices(used, priced) else None,
     )

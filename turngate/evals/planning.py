@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from turngate.domain.agents.app import Agent, App
 from turngate.domain.conversation.clipping import READ_RESULT
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.runs.budgets import EXTEND_BUDGET
+from turngate.domain.runs.budgets import EXTEND_BUDGET, is_free
 from turngate.domain.tools.declared_parts import Handler
 from turngate.domain.tools.failures import ToolFailure, describe_validation
 from turngate.domain.tools.tool import Tool
@@ -192,7 +192,8 @@ class _Case:
 
     def _require_price(self, model: str) -> None:
         """Refuse a limit of cost for a model that has no price."""
-        if self._case.expect.max_cost is not None and model not in self._models.profiles.prices(self._app.prices):
+        priced = is_free(model) or model in self._models.profiles.prices(self._app.prices)
+        if self._case.expect.max_cost is not None and not priced:
             raise self._wrong(
                 "expect.max_cost",
                 f"{model!r} has no price: set App(prices={{{model!r}: Price(input=…, output=…)}})",

@@ -13,6 +13,7 @@ from typing import Any, Final
 from turngate.domain.policy.arguments import ORDERS, ArgumentMatcher
 from turngate.domain.policy.measures import bounds_of, measured
 from turngate.domain.policy.policy import Policy, Rule
+from turngate.domain.runs.budgets import EXTEND_BUDGET
 from turngate.domain.text.json_pointers import tokens_of
 from turngate.domain.text.suggestions import did_you_mean
 from turngate.domain.tools.tool import Tool
@@ -200,12 +201,14 @@ def _any_untrusted(tools: Mapping[str, Sequence[Tool]]) -> bool:
 def _unknown_tools(rule: Rule, names: Collection[str]) -> Iterator[str]:
     of = "no agent of the app" if rule.agents == ["*"] else f"no agent called {' or '.join(rule.agents)}"
     for pattern in rule.tools:
-        if not any(fnmatchcase(name, pattern) for name in names):
+        if not any(fnmatchcase(name, pattern) for name in (*names, EXTEND_BUDGET)):  # the engine's own, of every agent
             known = ", ".join(sorted(names)) or "none"
             yield f"{of} has a tool that fits {pattern!r}: they have {known}.{did_you_mean(pattern, names)}"
 
 
 def _unknown_arguments(rule: Rule, matched: Mapping[str, Tool]) -> Iterator[str]:
+    if _any_fits(rule.tools, EXTEND_BUDGET):  # it has arguments of its own
+        return
     for pointer in _pointers(rule):
         first = tokens_of(pointer)[0] if pointer else ""
         if first and not any(_may_have(tool, first) for tool in matched.values()):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Literal
+from datetime import timedelta
+from typing import Final, Literal
 
 from sqlalchemy import bindparam, delete, select, text, update
 
@@ -12,9 +13,12 @@ from turngate.domain.agents.app import App, Limits
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.requests import WhileRunning
 from turngate.domain.tools.external import MODEL, is_external
-from turngate.store.clock import as_text, now
+from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import agents, model_names
+
+PUBLISHED_TOGETHER: Final = timedelta(seconds=1)
+"""Agents of one app have one instant; before, each had its own."""
 
 # Both databases know this form, and SQLAlchemy has it only per dialect.
 _RESERVE = text(
@@ -52,7 +56,7 @@ class PublishedAgent:
 
 async def publish(conn: Connection, app: App, *, task_queue: str) -> None:
     """Replace what this app's agents, sub-agents included, published before. Several workers may do so at once."""
-    callers = app.callers
+    callers, at = app.callers, as_text(now())
     for agent in app.all_agents:
         await conn.execute(_RESERVE, {"name": agent.name})  # the row is there, and ours until this transaction ends
         await conn.execute(
@@ -65,7 +69,7 @@ async def publish(conn: Connection, app: App, *, task_queue: str) -> None:
                 limits=agent.limits.model_dump_json(),
                 tools=", ".join(agent.toolkit.names),
                 task_queue=task_queue,
-                published_at=as_text(now()),
+                published_at=at,
                 sub_agent_of=", ".join(callers.get(agent.name, ())),
                 while_running=agent.while_running,
             )
@@ -92,6 +96,20 @@ async def _external(conn: Connection, name: str) -> PublishedAgent | None:
 async def every(conn: Connection) -> list[PublishedAgent]:
     """Return all published agents by name."""
     return [PublishedAgent(**row) for row in (await conn.execute(_EVERY)).mappings()]
+
+
+async def current(conn: Connection) -> list[PublishedAgent]:
+    """Return the agents to choose from, by name: those that the newest app of each task queue has.
+
+    One that was renamed or removed stays published for its runs, and can be started by its name while an older worker has it.
+    """
+    published = await every(conn)
+    newest = {each.task_queue: each.published_at for each in sorted(published, key=lambda each: each.published_at)}
+    return [
+        each
+        for each in published
+        if from_text(newest[each.task_queue]) - from_text(each.published_at) < PUBLISHED_TOGETHER
+    ]
 
 
 # What a model may be called, as the workers published it, so that the API knows without their settings and keys.

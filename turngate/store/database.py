@@ -142,6 +142,11 @@ class Database:
             if self.shares_sessions:
                 raise ConfigurationError(f"{SHARES_SESSIONS}: {what} with one that leads to PostgreSQL itself")
 
+    async def try_to_write(self) -> None:
+        """Commit a write that changes nothing. Raises UnavailableError, or SQLAlchemy's error, where none can be committed."""
+        async with self.write() as connection:
+            await connection.execute(sqlalchemy.text("UPDATE alembic_version SET version_num = version_num"))
+
     async def scrub(self) -> Sequence[str]:
         """Rewrite the database's files, so that nothing is left in them of rows that were emptied or deleted.
 

@@ -9,10 +9,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from approvals_api import health
+from approvals_api.events.feed import EventFeed
 from approvals_api.gateway.task_queues import Poller, QueueLook
+from approvals_api.services import Services
+from approvals_api.settings import ApiSettings
 from turngate.store.clock import as_text
+from turngate.store.database import Database
 from turngate.store.events.deliveries import Backlog
 from turngate.wire.explanation import WaitKind
 from turngate.wire.health import HealthCheck, WaitCount
@@ -148,3 +153,32 @@ async def test_a_full_disk_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.undo()
     assert await health.check_disk(None) == []
     assert [each.state for each in await health.check_disk(tmp_path / "gone")] == ["warning"]
+
+
+def test_failing_runs_are_no_good_health() -> None:
+    """All of them failed: wrong; many: a warning; one or two: what happens to single tasks."""
+    failed, good = [(f"run_{each}", "failed") for each in range(6)], [("run_x", "completed")] * 6
+    explained = "turngate explain run_0"
+    assert brief(health.of_failed(failed)) == [("runs", "wrong", explained)]
+    assert brief(health.of_failed([*failed, *good])) == [("runs", "warning", explained)]
+    assert brief(health.of_failed([*failed[:2], *good])) == []
+    assert brief(health.of_failed(failed[:2])) == []
+
+
+@pytest.mark.parametrize(("minutes", "says"), [(10, "10 min fast"), (0, None), (-1, None), (-20, "17 min slow")])
+def test_a_workers_clock_that_differs_is_found(minutes: int, says: str | None) -> None:
+    """By its last heartbeat, which may be minutes old."""
+    checks = list(health.of_workers({"w@host": NOW + timedelta(minutes=minutes)}, NOW))
+    assert [says in each.says and "w@host" in each.says for each in checks] == ([] if says is None else [True])
+
+
+async def test_a_store_that_takes_no_writes_is_found(sqlite: Database) -> None:
+    """It answers every read, and nothing can be decided."""
+    async with sqlite.write() as conn:
+        await conn.execute(
+            text("CREATE TRIGGER full BEFORE UPDATE ON alembic_version BEGIN SELECT RAISE(FAIL, 'disk is full'); END")
+        )
+    services = Services(database=sqlite, gateway=None, feed=EventFeed(sqlite), settings=ApiSettings())  # type: ignore[arg-type]
+    findings = await health.examine(services, away=("temporal",))
+    [store] = [each for each in findings.checks if each.name == "store"]
+    assert (store.state, "takes no writes: disk is full" in store.says) == ("wrong", True)

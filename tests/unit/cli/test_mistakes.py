@@ -166,7 +166,10 @@ DECLARATIONS = [
         "answered by an agent 'helper', and there is none; the agents are: support",
     ),
     app_mistake(
-        "a limit of cost", "model=", "limits=Limits(cost=1), model=", "no one says what 'scripted:script.yaml' costs"
+        "a limit of cost",
+        'model="scripted:script.yaml"',
+        'limits=Limits(cost=1), model="openai:x"',
+        "no one says what 'openai:x' costs",
     ),
 ]
 

@@ -42,6 +42,13 @@ def warnings_of(*rules: Rule, tools: Any = None) -> list[tuple[str, str]]:
 NEVER = "it can never apply"
 
 
+def test_a_rule_about_the_engines_own_call_is_in_order() -> None:
+    """No app declares ``extend_budget``, and rules say who may extend which budget."""
+    budgets = rule("budgets", "ask", tools=["extend_budget"], args=[at("eq", "cost", "/budget")])
+    assert warnings_of(budgets, tools=TOOLS) == []
+    assert len(warnings_of(rule("typo", tools=["extend_budgte"]), tools=TOOLS)) == 1
+
+
 @pytest.mark.parametrize(
     ("rules", "covered"),
     [

@@ -168,7 +168,7 @@ async def _queues(watched: Watched) -> list[Metric]:
     with suppress(UnavailableError, TimeoutError):
         async with asyncio.timeout(TEMPORAL_ANSWERS_IN.total_seconds()):
             async with watched.database.glance() as conn:
-                published = [each for each in await agents.every(conn) if not is_external(each.name)]
+                published = [each for each in await agents.current(conn) if not is_external(each.name)]
             names = sorted({each.task_queue for each in published})[:QUEUES_LOOKED_AT]
             looks = dict(
                 zip(names, await asyncio.gather(*(watched.temporal.look_at_queue(name) for name in names)), strict=True)

@@ -23,7 +23,7 @@ from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.judge import Judge
 from turngate.domain.policy.policy import Policy
 from turngate.domain.requests import WhileRunning
-from turngate.domain.runs.budgets import EXTEND_BUDGET, Price, WhenUsedUp
+from turngate.domain.runs.budgets import EXTEND_BUDGET, Price, WhenUsedUp, is_free
 from turngate.domain.text.suggestions import did_you_mean
 from turngate.domain.tools.declare import declaring_place
 from turngate.domain.tools.declared_parts import Handler
@@ -281,7 +281,7 @@ class App:
         waiting, seen = [limited], {limited.name}
         while waiting:
             agent = waiting.pop()
-            if ":" in agent.model and agent.model not in self.prices:  # a profile may bring its own price
+            if self._lacks_price(agent.model):  # a profile may bring its own price
                 below = "" if agent is limited else f", which its sub-agent {agent.name!r} uses"
                 raise ConfigurationError(
                     f"agent {limited.name!r} has a limit of cost, and no one says what {agent.model!r} costs{below}: "
@@ -293,10 +293,13 @@ class App:
                     seen.add(sub.name)
                     waiting.append(sub)
 
+    def _lacks_price(self, spec: str) -> bool:
+        return ":" in spec and spec not in self.prices and not is_free(spec)
+
     def _require_judges_price(self, limited: Agent) -> None:
         """Refuse a limit of cost beside a judge where no one says what that costs; a profile may bring its own price."""
         judge = self.judge
-        if judge is not None and ":" in judge.model and judge.model not in self.prices:
+        if judge is not None and self._lacks_price(judge.model):
             raise ConfigurationError(
                 f"agent {limited.name!r} has a limit of cost, and no one says what the judge's {judge.model!r} costs: "
                 f"App(prices={{{judge.model!r}: Price(input=…, output=…)}}), per million tokens"

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from turngate.domain.errors import ConfigurationError, ModelError, ModelErrorClass
-from turngate.domain.runs.budgets import Price
+from turngate.domain.runs.budgets import FREE, Price, is_free
 
 ReasoningEffort = Literal["minimal", "low", "medium", "high"]
 
@@ -105,7 +105,7 @@ class Profiles(Mapping[str, Profile]):
         """Return what each spec costs: as the app says; else a profile as it says itself, or as the app says of its model."""
         prices = dict(of_app)
         for name, profile in self._by_name.items():
-            price = profile.price or of_app.get(profile.model)
+            price = profile.price or of_app.get(profile.model) or (FREE if is_free(profile.model) else None)
             if name not in prices and price is not None:
                 prices[name] = price
         return prices

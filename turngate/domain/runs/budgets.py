@@ -68,6 +68,15 @@ class Price(BaseModel):
         return int(cost.to_integral_value())
 
 
+SCRIPTED: Final = "scripted:"
+FREE: Final = Price(input=Decimal(), output=Decimal())
+
+
+def is_free(spec: str) -> bool:
+    """Tell whether a model costs nothing, whatever prices say: a script plays it."""
+    return spec.startswith(SCRIPTED)
+
+
 class ExtendBudget(BaseModel):
     """How far a budget of this run is used up, and by how much to extend it. ``wall_time`` is in seconds, from now on."""
 

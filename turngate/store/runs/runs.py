@@ -326,6 +326,14 @@ async def count_live(conn: Connection) -> int:
     return int((await conn.execute(query)).scalar_one())
 
 
+async def newest_ended(conn: Connection, *, since: str, limit: int) -> list[tuple[str, str]]:
+    """Return (id, status) of the newest ``limit`` runs, of those that have ended since then; the newest first."""
+    newest = select(runs.c.id, runs.c.status, runs.c.ended_at).order_by(runs.c.created_at.desc(), runs.c.id.desc())
+    looked = newest.limit(limit).subquery()
+    rows = await conn.execute(select(looked.c.id, looked.c.status).where(looked.c.ended_at >= since))
+    return [(row.id, row.status) for row in rows]
+
+
 async def starters_in(conn: Connection, conversation_id: str) -> frozenset[str]:
     """Return who started the runs of a conversation; empty: no run is in it."""
     query = select(runs.c.started_by).where(runs.c.conversation_id == conversation_id).distinct()

@@ -82,3 +82,15 @@ async def test_each_surface_says_it(sqlite_template: Any, tmp_path: Path, capsys
         assert words in screen
     assert 'class="leads-to"' in page
     assert 'class="leads-to"' not in ended
+
+
+def test_a_budget_that_is_extended_leads_to_other_things() -> None:
+    """The engine's own call: a no ends the run, and no agent reads of it."""
+    request = RequestDetail.model_construct(
+        tool_name="extend_budget", agent="a", status="pending", kind="approval", expires_at=None, parked_at=None
+    )
+    leads_to = consequences_of(request)
+    assert leads_to is not None
+    assert leads_to.yes.startswith("The run may use that much more")
+    assert leads_to.no.startswith("The run ends")
+    assert "reads nothing" in leads_to.no

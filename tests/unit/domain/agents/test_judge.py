@@ -282,6 +282,8 @@ def test_a_limit_of_cost_needs_the_judges_price() -> None:
         limits=Limits.model_validate({"cost": "1"}),
     )
     price = Price.model_validate({"input": "1", "output": "1"})
+    judge = replace(JUDGE, model="openai:judge")
     with pytest.raises(ConfigurationError, match="judge"):
-        App(agents=[agent], prices={"scripted:a": price}, judge=JUDGE)
-    assert App(agents=[agent], prices={"scripted:a": price, "scripted:judge": price}, judge=JUDGE).judge is JUDGE
+        App(agents=[agent], judge=judge)
+    assert App(agents=[agent], prices={"openai:judge": price}, judge=judge).judge is judge
+    assert App(agents=[agent], judge=JUDGE).judge is JUDGE, "what a script plays costs nothing"

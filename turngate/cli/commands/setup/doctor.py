@@ -31,6 +31,7 @@ from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.led_commands import led_text
 from turngate.cli.options import DEFAULT_APP, ApiPort, DataDir
 from turngate.cli.parts.confinement import tool_confinement, unconfined_warning
+from turngate.cli.stores import open_keys
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConfigurationError, TurngateError, UnfinishedRestoreError, UnknownSchemaError
 from turngate.http_environment import problem_of
@@ -151,8 +152,9 @@ async def _what_is_there(settings: Settings, *, has_store: bool) -> list[Finding
     if has_store:
         database = Database(settings.resolved_database_url)
         try:
+            await open_keys(settings, database)
             async with database.read() as conn:
-                published = await agents.every(conn)
+                published = await agents.current(conn)
         finally:
             await database.close()
         findings += [
@@ -238,9 +240,11 @@ async def _database(settings: Settings) -> tuple[Finding, bool]:
         database = Database(settings.resolved_database_url)
         try:
             revision = await database.schema_revision()
+            if revision == schema.newest_revision():
+                await open_keys(settings, database)
         finally:
             await database.close()
-    except (UnknownSchemaError, UnfinishedRestoreError) as error:
+    except (ConfigurationError, UnknownSchemaError, UnfinishedRestoreError) as error:
         return Finding(what, str(error), good=False), False
     except (TurngateError, SQLAlchemyError) as error:
         text = f"{error}. Check TURNGATE_DATABASE_URL, and that the database server runs"
@@ -292,6 +296,7 @@ async def _health(settings: Settings, client: Client | None) -> AsyncIterator[Fi
     away: tuple[CheckName, ...] = () if client is not None else ("temporal",)
     database = Database(settings.resolved_database_url)
     try:
+        await open_keys(settings, database)
         services = Services(
             database=database,
             gateway=Gateway(client or await Client.connect(NOWHERE, lazy=True), labels=label_settings(settings)),

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy
+from support.encryption import encrypted
 
 from approvals_api import health
 from turngate import Agent, App, Toolkit
@@ -144,3 +145,12 @@ async def test_what_health_finds_is_in_the_doctors_list(tmp_path: Path, monkeypa
     text = (await bad(data_dir=tmp_path))["disk"]
     assert "Make room: when the disk is full, nothing can be decided" in text
     assert text.endswith("`df -h`")
+
+
+async def test_an_encrypted_store_without_its_key_is_found(tmp_path: Path):
+    """The variable is named, and the doctor makes every check that needs no content."""
+    database = Database(load_settings(data_dir=tmp_path).resolved_database_url)
+    await database.migrate()
+    await encrypted(database)
+    await database.close()
+    assert "TURNGATE_KEY" in (await bad(data_dir=tmp_path))["database"]
