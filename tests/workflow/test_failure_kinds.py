@@ -95,7 +95,7 @@ async def test_i1_a_conversation_continues_after_any_result(client: Client, data
         "unreadable": nested(199),
     }
 
-    @tool(effect="once", ask=False)
+    @tool(effect="read", ask=False)  # of a `once` call a person would be asked what happened
     async def give(ctx: ToolContext) -> Any:
         """Give."""
         return values[ctx.tool_call_id]

@@ -179,15 +179,20 @@ async def test_middleware_may_answer_fail_and_change(client: Client, sqlite: Dat
 async def test_i3_middleware_does_not_start_a_once_handler_twice(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I3 holds for middleware too: a retry around a ``once`` tool is refused, and the model reads a failure."""
+    """I3 holds for middleware too: a retry around a ``once`` tool is refused, and a person is asked what the first start did."""
 
     async def retrying(_invocation: Invocation, proceed: Proceed) -> Any:
         await proceed()
         return await proceed()
 
     kit = Toolkit.of(replace(bench.pay, ask=False)).wrap(retrying)
-    [result] = await results_of(client, sqlite, kit, call("pay", '{"cents": 5}', "c1"))
-    assert (result.kind, bench.paid) == ("execution_error", [5])
+    model = ListModel(says(call("pay", '{"cents": 5}', "c1")), says("Done."))
+    async with stack(client, sqlite, model=model, toolkit=kit) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run, kind="outcome"), "respond", outcome="tell_model")
+        await engine.ended(run)
+        result = (await engine.results(run))["c1"]
+    assert (result.kind, bench.paid) == ("unknown", [5])
 
 
 async def test_i2_middleware_sees_nothing_that_no_person_approved(
