@@ -10,12 +10,12 @@ from fastapi.responses import RedirectResponse, Response
 
 from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
-from approvals_api.pages.decision_forms import DecisionForms, look_of
+from approvals_api.pages.decision_forms import DecisionForms, edit_typed, look_of
 from approvals_api.pages.frames import typed_of
 from approvals_api.pages.grant_form import read_grant, seal
 from approvals_api.pages.inbox_routes import show_decided
 from approvals_api.pages.list_place import place_of
-from approvals_api.pages.request_routes import Attempt, refused, show_request
+from approvals_api.pages.request_routes import Attempt, edit_not_sent, refused, show_request
 from approvals_api.requests import backlog, comments, decide, reveal
 from approvals_api.requests import claim as claims
 from approvals_api.requests.views import request_detail
@@ -112,6 +112,8 @@ async def grant(request: Request, services: ServicesDep, principal: OperatorDep,
             waiting = await backlog.count_for_wanted(services, principal, request_id, wanted)
             attempt = Attempt(typed=typed, grant=wanted, waiting=waiting)
             return await show_request(request, services, principal, request_id, attempt)
+        if (edit := edit_typed(detail, typed)) is not None:
+            return await show_request(request, services, principal, request_id, edit_not_sent(edit, typed))
         answers = typed.get("grant-waiting") == "1"
         at_once = answers and wanted.pattern.is_exact
         look = look_of(typed)

@@ -15,7 +15,7 @@ from turngate.domain.requests import Resolution, Verb
 from turngate.domain.text import json_text
 from turngate.domain.text.hidden_text import escape_hidden
 from turngate.forms import reader
-from turngate.forms.fields import Control, Field, Group
+from turngate.forms.fields import Control, Field, Group, drawn_texts
 from turngate.forms.rows import grown, pressed
 from turngate.forms.schema_fields import form_of
 from turngate.forms.schema_kinds import ABSENT, Absent, Schema
@@ -36,11 +36,17 @@ Action = Literal[
     "tell",
 ]
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+Edit = Literal["edit", "edit-json"]
 LOOK: Final = "look"
-"""The name of the button that shows what an edit would change, and sends nothing."""
+"""The name of the buttons that show what an edit would change, and send nothing; their value is the action."""
+AS: Final = "as"
+"""The name of the buttons that let the call run: as it is ``shown``, or ``edited``, or as the ``raw`` JSON says."""
+_AS: Final[Mapping[str, Action]] = MappingProxyType({"shown": "approve", "edited": "edit", "raw": "edit-json"})
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 _UNCHANGED: Final = "Nothing was changed. Change something, or approve the call as it is."
 BOTH_REASONS: Final = "You typed a reason and chose another one. Clear the text, or choose “(none)”."
+NOT_SENT: Final = "You changed the call and pressed Approve, which approves it as it is: nothing was sent."
+_TWO_EDITS: Final = "You changed the form and the raw JSON, too. Undo one of them: only one can be sent."
 _BOTH: Final = "You pressed a suggested answer and typed another one. Clear the text, or press “Send the answer”."
 
 
@@ -133,6 +139,35 @@ def forms_of(request: RequestDetail, typed: Mapping[str, str] = NOTHING) -> Deci
 def _form(schema: Schema, value: json_text.JsonTree | Absent, prefix: str, typed: Mapping[str, str]) -> Field | None:
     form = form_of(schema, value, prefix=prefix)
     return None if form is None else grown(form, typed)
+
+
+def pressed_action(typed: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the typed fields with the action of the button that was pressed, in a form that has several."""
+    action = _AS.get(typed.get(AS, "")) or _action(typed.get(LOOK, ""))
+    return typed if action is None else {**typed, "action": action}
+
+
+def edit_typed(request: RequestDetail, typed: Mapping[str, str]) -> Edit | None:
+    """Return which edit of the call was typed, whichever button was pressed; None: the call is as it was.
+
+    The page's script sends along what was changed in other forms, so a form may arrive in part.
+    """
+    if not any(name.startswith("edit-") for name in typed):
+        return None
+    drawn = forms_of(request)
+    if drawn.edit is not None:
+        texts = drawn_texts(drawn.edit)
+        whole = {**texts, **typed}
+        before = reader.read(drawn.edit, texts, original=request.input)
+        if reader.read(grown(drawn.edit, whole), whole, original=request.input) != before:
+            return "edit"
+    raw = typed.get("edit-json", drawn.raw)
+    return None if _lines(raw) == _lines(drawn.raw) else "edit-json"
+
+
+def _lines(text: str) -> str:
+    """Return a text with the line ends that a browser may have changed."""
+    return text.replace("\r\n", "\n")
 
 
 def press_row(drawn: DecisionForms, typed: Mapping[str, str]) -> Mapping[str, str] | None:
@@ -244,7 +279,11 @@ def _edit(
     else:
         args = typed.get(action, "").replace("\r\n", "\n")
         unchanged = args == drawn.raw
-    return "edit", args, "", None, {action: _UNCHANGED} if unchanged and not errors else errors
+    if unchanged and not errors:
+        return "edit", args, "", None, {action: _UNCHANGED}
+    # Of one edit, what the other form holds must not be dropped in silence.
+    other = {**typed, "edit-json": drawn.raw} if action == "edit-json" else {"edit-json": typed.get("edit-json", drawn.raw)}
+    return "edit", args, "", None, errors if edit_typed(request, other) is None else {action: _TWO_EDITS, **errors}
 
 
 def _answer(

@@ -43,6 +43,7 @@ from turngate.domain.text.diff import read_diff
 from turngate.domain.text.hidden_text import marked_text
 from turngate.domain.tools.secrets import has_marks
 from turngate.forms.errors import place_errors
+from turngate.forms.fields import every
 from turngate.policies.offers import Offer
 from turngate.store.database import Connection
 from turngate.store.requests import presence as views
@@ -145,7 +146,7 @@ async def request_page(
 @router.post("/requests/{request_id}")
 async def decide(request: Request, services: ServicesDep, principal: OperatorDep, request_id: str) -> Response:
     """Decide a request by form. A refusal shows the page again with everything that was typed."""
-    typed = await typed_of(request)
+    typed = decision_forms.pressed_action(await typed_of(request))
     async with services.database.read() as conn:
         detail = await request_detail(conn, request_id)
     drawn = await asyncio.to_thread(decision_forms.forms_of, detail, typed)
@@ -155,6 +156,9 @@ async def decide(request: Request, services: ServicesDep, principal: OperatorDep
         except TurngateError as error:
             attempt = refused(error, drawn, None, typed)
         return await show_request(request, services, principal, request_id, attempt)
+    edit = decision_forms.edit_typed(detail, typed) if typed.get("action") == "approve" else None
+    if edit is not None:
+        return await show_request(request, services, principal, request_id, edit_not_sent(edit, typed))
     submitted = decision_forms.read_decision(detail, drawn, typed)
     # A request that ended meanwhile has no forms to read; submitting still says who was first.
     if submitted is not None and submitted.errors and detail.status == "pending":
@@ -209,11 +213,22 @@ async def _submit(
     return None
 
 
+def edit_not_sent(edit: decision_forms.Edit, typed: Mapping[str, str]) -> Attempt:
+    """Return the page that says that an approval would have dropped an edit, and shows that edit."""
+    return Attempt(
+        status=HTTPStatus.UNPROCESSABLE_ENTITY,
+        headline="Not sent yet.",
+        detail=f"{decision_forms.NOT_SENT} Approve it with your changes, or discard them.",
+        typed={**typed, "action": edit},
+        decision_id=typed.get("decision_id"),
+    )
+
+
 def _misfit(submitted: Submitted, typed: Mapping[str, str]) -> Attempt:
     return Attempt(
         status=HTTPStatus.UNPROCESSABLE_ENTITY,
         headline="Not sent yet.",
-        detail="Some fields are not valid: they are marked below. What you typed is still there.",
+        detail="What you typed is still there.",
         errors=submitted.errors,
         typed=typed,
         decision_id=typed.get("decision_id"),
@@ -353,6 +368,7 @@ def _draw(
     args = None if detail.decision is None else detail.decision.args
     drawn = decision_forms.forms_of(detail, attempt.typed)
     changed = what_changed(detail.earlier.precondition if detail.earlier else None, detail.precondition)
+    edit_typed = decision_forms.edit_typed(detail, attempt.typed)
     edited = decision_forms.args_of_edit(detail, drawn, attempt.typed)
     return draw(
         "request.html",
@@ -371,6 +387,8 @@ def _draw(
         decision_id=attempt.decision_id or f"dec_{secrets.token_hex(12)}",
         changed=None if changed is None else read_diff(changed),
         edits=None if edited is None else changes(detail.input, edited),
+        edit_typed=edit_typed,
+        complaints=_complaints(attempt, drawn),
         around=around,
         grant=grant_form(detail, attempt.typed, admin=around.admin, wanted=attempt.grant),
         lasts=LASTS,
@@ -385,6 +403,13 @@ def _draw(
         state=_state_of(detail, around),
         ended=_how_it_ended(detail),
     )
+
+
+def _complaints(attempt: Attempt, drawn: DecisionForms) -> list[tuple[str, str | None, str]]:
+    """Return each complaint about a control, for the top of the page: the control, the field it is in, and the words."""
+    forms = [form for form in (drawn.edit, drawn.answer, drawn.result) if form is not None]
+    labels = {each.name: each.key for form in forms for each in every(form)}
+    return [(name, labels.get(name), words) for name, words in attempt.errors.items()]
 
 
 def _barred(detail: RequestDetail, principal: Principal) -> str | None:

@@ -100,14 +100,15 @@ async def test_a_key_that_bounces_or_is_held_down_counts_once(site, open_page):
 
 @SCRIPTED_OR_NOT
 async def test_enter_never_decides(site, open_page, options):
-    """Enter in the fields of an edit and of a confirmation sends nothing: only a button or its key decides."""
+    """Enter in the fields of an edit and of an empty or wrong confirmation sends nothing: only a button or its key decides."""
     request = await site.gated("deploy", '{"target": "enter"}')
     page = await open_page(f"/requests/{request.id}", **options)
     url, posts = page.url, []
     page.on(
         "request", lambda sent: posts.append(sent.url) if sent.method == "POST" and "presence" not in sent.url else None
     )
-    await page.locator("#approve-confirm").fill("deploy")
+    if options:  # without the script Enter does nothing there, either
+        await page.locator("#approve-confirm").fill("deploy")
     await page.locator("#approve-confirm").press("Enter")
     await page.locator("#edit > summary").click()
     await page.locator("[data-form=edit]").get_by_label("target").press("Enter")
@@ -115,6 +116,91 @@ async def test_enter_never_decides(site, open_page, options):
     await page.reload()  # what was sent would have arrived before this
     assert (page.url, posts) == (url, [])
     assert (await site.now(request)).status == "pending"
+
+
+async def test_the_tools_name_and_enter_approve_a_call_of_high_risk(site, open_page):
+    """The typed name is the confirmation: Enter after it presses the button; a wrong name is refused, beside its field."""
+    request = await site.gated("deploy", '{"target": "named"}')
+    page = await open_page(f"/requests/{request.id}")
+    await page.locator("#approve-confirm").fill("deplo")
+    await page.locator("#approve-confirm").press("Enter")
+    await expect(page.locator("#attempt")).to_contain_text("type the tool's name")
+    assert (await site.now(request)).status == "pending"
+    await page.locator("#approve-confirm").fill("deploy")
+    await page.locator("#approve-confirm").press("Enter")
+    await expect(page.locator("#decision")).to_contain_text("Approved by ada")
+    await site.ended(request)
+
+
+async def test_i6_while_an_edit_is_not_sent_the_plain_approval_is_gone(site, open_page):
+    """I6: by mouse and by key, what approves is the edit; typed back, the plain button returns; `a` `a` never drops an edit."""
+    request = await site.gated("refund", '{"order": "edited", "cents": 7}')
+    page = await open_page(f"/requests/{request.id}")
+    plain, edited = page.locator("[data-approve]"), page.locator("[data-approve-edited]")
+    await expect(edited).to_be_hidden()
+    await page.locator("#edit > summary").click()
+    cents = page.get_by_label("cents integer")
+    await cents.fill("8")
+    await expect(plain).to_be_hidden()
+    await expect(edited).to_have_text("Approve with 1 change")
+    await cents.fill("7")
+    await expect(plain).to_be_visible()
+    await expect(edited).to_be_hidden()
+    await cents.fill("9")
+    await expect(edited).to_have_text("Approve with 1 change")
+    await page.keyboard.press("Escape")
+    await page.evaluate("scrollTo(0, 0)")
+    await page.keyboard.press("a")
+    await expect(edited).to_have_text("Press a again to approve with 1 change")
+    await page.wait_for_timeout(400)  # longer than a bounce
+    await page.keyboard.press("a")
+    await expect(page.locator("#decision")).to_contain_text("Approved with edited arguments by ada")
+    assert json.loads((await site.ended(request)).edited_input or "{}")["cents"] == 9
+
+
+async def test_i6_without_the_script_an_approval_sends_no_edit_away(site, open_page):
+    """I6: the plain button sends the edit along, so the server refuses it, shows the edit, and offers to approve with it."""
+    request = await site.gated("refund", '{"order": "no script", "cents": 7}')
+    page = await open_page(f"/requests/{request.id}", java_script_enabled=False)
+    await page.locator("#edit > summary").click()
+    await page.get_by_label("cents integer").fill("8")
+    await page.get_by_role("button", name="Approve", exact=True).click()
+    await expect(page.locator("#attempt")).to_contain_text("nothing was sent")
+    await expect(page.get_by_label("cents integer")).to_have_value("8")
+    await expect(page.locator("[data-approve]")).to_be_hidden()
+    assert (await site.now(request)).status == "pending"
+    await page.locator("#edit-raw > summary").click()
+    await page.locator("#edit-json").fill('{"order": "both", "cents": 1}')
+    await page.get_by_role("button", name="Approve as edited").click()
+    await expect(page.locator("#attempt")).to_contain_text("You changed the form and the raw JSON, too")
+    await expect(page.locator("#edit-json")).to_have_value('{"order": "both", "cents": 1}')
+    await page.locator("#edit-json").fill('{"order": "no script", "cents": 7}')
+    await page.locator("[data-approve-edited]").click()
+    await expect(page.locator("#decision")).to_contain_text("Approved with edited arguments by ada")
+    await site.ended(request)
+
+
+@SCRIPTED_OR_NOT
+async def test_a_refused_edit_says_why_at_the_top_and_leads_to_the_field(site, open_page, options):
+    """The error is beside the field and at the top, where the focus is; its link leads to the field; nothing typed is lost."""
+    request = await site.gated("refund", '{"order": "refused", "cents": 7}')
+    page = await open_page(f"/requests/{request.id}", **options)
+    await page.locator("#edit > summary").click()
+    await page.get_by_label("cents integer").fill("many")
+    await page.get_by_role("button", name="Approve as edited").click()
+    link = page.locator("#attempt a[data-problem]")
+    await expect(link).to_contain_text("(field “cents”)")
+    await expect(page.locator("#attempt")).to_be_focused()
+    await expect(page.get_by_label("cents integer")).to_have_value("many")
+    await expect(page.locator("[data-approve]")).to_be_hidden()
+    if not options:
+        await link.click()
+        await expect(page.get_by_label("cents integer")).to_be_focused()
+    assert (await site.now(request)).status == "pending"
+    await page.get_by_label("cents integer").fill("8")
+    await page.get_by_role("button", name="Approve as edited").click()
+    await expect(page.locator("#decision")).to_contain_text("Approved with edited arguments by ada")
+    await site.ended(request)
 
 
 @SCRIPTED_OR_NOT
@@ -152,6 +238,7 @@ async def test_a_tall_call_is_approved_after_all_of_it_was_on_the_screen(site, o
     await page.evaluate(to_end)
     await page.locator("[data-approve]").click()
     await expect(page.locator("[data-say]")).to_contain_text("There is more of the call below")
+    await expect(page.locator("[data-why-not]")).to_contain_text("Not approved.")
     await page.keyboard.press("a")
     await page.evaluate(to_end)
     await page.keyboard.press("a")

@@ -27,7 +27,7 @@ async def test_a_double_submit_is_one_decision(site, open_page):
     """The same form sent twice gets the same answer twice, and the tool runs once."""
     request = await site.gated("refund", '{"order": "double", "cents": 1}')
     page = await open_page(f"/requests/{request.id}")
-    form = await form_of(page, "approve")
+    form = {**await form_of(page, "edit"), "as": "shown"}
     headers = {"Origin": site.url, "Sec-Fetch-Site": "same-origin"}
     for _again in range(2):
         answer = await page.request.post(f"/requests/{request.id}", form=form, headers=headers, max_redirects=0)
@@ -141,7 +141,7 @@ async def test_another_site_cannot_post_a_form(site, open_page):
     """A form that a browser sends from another origin is refused, token or not."""
     request = await site.gated("refund", '{"order": "cross", "cents": 1}')
     page = await open_page(f"/requests/{request.id}")
-    form = await form_of(page, "approve")
+    form = {**await form_of(page, "edit"), "as": "shown"}
     headers = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site", "Accept": "text/html"}
     answer = await page.request.post(f"/requests/{request.id}", form=form, headers=headers, max_redirects=0)
     assert answer.status == 403

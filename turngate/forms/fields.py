@@ -179,6 +179,30 @@ def every(field: Field) -> Iterator[Field]:
         yield from every(each)
 
 
+def drawn_texts(form: Field) -> dict[str, str]:
+    """Return what each control of a form holds when it is drawn, by its name."""
+    return dict(_texts(form))
+
+
+def _texts(form: Field) -> Iterator[tuple[str, str]]:
+    if len(form.states) > 1:
+        yield form.state_name, form.state
+    match form:
+        case Control():
+            yield form.name, form.text
+        case Rows():
+            yield form.rows_name, " ".join(str(row.id) for row in form.rows)
+            for row in form.rows:
+                if row.key_text is not None:
+                    yield row.key_name, row.key_text
+        case Variants():
+            yield form.variant_name, "" if form.chosen is None else str(form.chosen)
+        case Group():
+            pass
+    for each in inside(form):
+        yield from _texts(each)
+
+
 def _renamed(field: Field, old: str, new: str) -> Field:
     """Return the field with another prefix of its controls' names."""
     name = new + field.name.removeprefix(old)

@@ -41,6 +41,7 @@ const RELOADS_LISTS = new Set([
 ]);
 const PRESENCE_MS = 20_000;
 const EDIT_MS = 400;
+const TOAST_MS = 5000;
 const RING_EVERY_MS = 2000;
 const MOST_LOOKED_MS = 86_400_000;
 
@@ -670,24 +671,50 @@ document.addEventListener("input", (event) => {
 // What an edit would change is said below its form while it is typed. The server says it, as it does without this script.
 let editTimer = null;
 
-async function lookAtEdit(form) {
+async function lookAtEdit(form, action) {
   const body = new URLSearchParams(new FormData(form));
-  body.set("look", "yes");
+  body.set("look", action);
   let answer;
   try {
     answer = await ask(form.getAttribute("action"), { method: "POST", body, headers: { Accept: "text/html" } });
   } catch {
     return; // the next change tries again
   }
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(`edits-${form.dataset.form}`);
-  if (fresh !== null && editTimer === null) $(".edits", form)?.replaceChildren(...document.adoptNode(fresh).childNodes);
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(`edits-${action}`);
+  const old = document.getElementById(`edits-${action}`);
+  if (fresh === null || old === null || editTimer !== null) return;
+  if ("count" in fresh.dataset) old.dataset.count = fresh.dataset.count;
+  old.replaceChildren(...document.adoptNode(fresh).childNodes);
+  tellEdits();
+}
+
+// While the form differs from the call, the act at hand is to approve the call with these changes, and the plain one is gone.
+function tellEdits() {
+  const form = document.getElementById("form-edit");
+  if (form === null) return;
+  const changed = [...form.elements].filter((each) => !each.name.endsWith("-confirm") && isChanged(each));
+  const counts = [...form.querySelectorAll(".edits[data-count]")].map((each) => Number(each.dataset.count));
+  const isEdited = counts.length > 0 ? counts.some((each) => each > 0) : changed.length > 0 || $("[data-was-edited]", form) !== null;
+  const count = Math.max(0, ...counts);
+  for (const each of main().querySelectorAll("[data-plain], [data-edited]")) {
+    each.hidden = ("plain" in each.dataset) === isEdited;
+    if (each instanceof HTMLButtonElement && !("waits" in each.dataset)) each.disabled = each.hidden;
+    if (each.name === "as" && "edited" in each.dataset && changed.length > 0) each.value = changed.some((one) => one.name === "edit-json") ? "raw" : "edited";
+  }
+  for (const each of main().querySelectorAll("[data-edited-label]")) {
+    each.textContent = `Approve with ${count > 0 ? count : "your"} change${count === 1 ? "" : "s"}`;
+  }
+  if (armed?.button.hidden) disarm();
 }
 
 document.addEventListener("input", (event) => {
   const form = event.target.form;
-  if (form === null || !form?.dataset.form?.startsWith("edit")) return;
+  if (form?.dataset?.form !== "edit" || event.target.name.endsWith("-confirm")) return;
+  for (const each of form.querySelectorAll(".edits")) delete each.dataset.count; // until the server has counted again
+  tellEdits();
   clearTimeout(editTimer);
-  editTimer = setTimeout(() => { editTimer = null; void lookAtEdit(form); }, EDIT_MS);
+  const action = event.target.name === "edit-json" ? "edit-json" : "edit";
+  editTimer = setTimeout(() => { editTimer = null; void lookAtEdit(form, action); }, EDIT_MS);
 });
 
 // What a rule means is said while it is typed. The server says it, as its button does without this script.
@@ -849,13 +876,28 @@ document.addEventListener("visibilitychange", () => lookFrom(lookedMs()));
 
 // Open the next fold that must be read, and go to where reading stopped, with some lines from before it.
 function showUnseen() {
-  const { call } = onScreen();
+  const { call, height } = onScreen();
+  const line = parseFloat(getComputedStyle(call).lineHeight) || 20;
+  const lines = Math.max(1, Math.round((height - Math.min(...seenTo)) / line));
   const fold = unopened(call);
   if (fold !== null) fold.open = true;
   onScreen();
   const top = call.getBoundingClientRect().top + Math.min(...seenTo) - Math.min(60, innerHeight / 4);
   scrollBy({ top, behavior: "instant" });
-  say("There is more of the call below. Read it to its end, then approve.");
+  const words = fold === null ? `Scroll to the end: ${lines} more ${lines === 1 ? "line" : "lines"}.` : "A part of the call was folded. It is open now: read it to its end.";
+  toast(`Not approved. ${words}`);
+  say(`There is more of the call below. ${words} Then approve.`);
+}
+
+// A word about what a press did not do, where everyone sees it.
+let toastTimer = null;
+
+function toast(text) {
+  clearTimeout(toastTimer);
+  const line = $("[data-why-not]");
+  line.textContent = text;
+  line.hidden = false;
+  toastTimer = setTimeout(() => { line.hidden = true; }, TOAST_MS);
 }
 
 // Without this script, what must be read is open.
@@ -921,7 +963,7 @@ function isOnScreen(element) {
 const ANSWERS = "[data-form=answer] button[name=answer-choice], [data-form=answer] :is(input:not([type=hidden]), textarea, select)";
 
 function approve(event) {
-  const button = $("[data-approve]", main());
+  const button = $("[data-approve]:not([hidden]), [data-approve-edited]:not([hidden])", main());
   const call = $("[data-must-see]", main());
   if (button === null) $(ANSWERS, main())?.focus();
   if (button === null && $("[data-whole]", main()) !== null) say("A part of the call is not on this page. Press f for all of it.");
@@ -938,8 +980,10 @@ function approve(event) {
     showUnseen();
     return;
   }
-  const confirmation = $("#approve-confirm");
+  const isEdited = "edited" in button.dataset;
+  const confirmation = document.getElementById(isEdited ? `${button.value === "raw" ? "edit-json" : "edit"}-confirm` : "approve-confirm");
   if (confirmation !== null) {
+    if (isEdited) show("edit");
     confirmation.focus();
     return;
   }
@@ -951,12 +995,13 @@ function approve(event) {
   }
   const ready = setTimeout(() => { button.dataset.ready = "yes"; }, BOUNCE_MS + 20);
   armed = { button, label: [...button.childNodes], at: event.timeStamp, ready };
-  button.textContent = "Press a again to approve";
+  const what = isEdited ? button.textContent.trim().toLowerCase() : "approve";
+  button.textContent = `Press a again to ${what}`;
   button.classList.add("armed");
   // Never scroll to the button: on a small screen that would move the call away, and what is approved must stay in view.
   button.focus({ preventScroll: true });
   $("[data-toast]").hidden = false;
-  say("Press a again to approve.");
+  say(`Press a again to ${what}.`);
   disarmTimer = setTimeout(disarm, ARMED_MS);
 }
 
@@ -966,12 +1011,13 @@ function waitForButtons() {
     const label = [...button.childNodes];
     const until = performance.now() + Number(button.dataset.wait) * 1000;
     delete button.dataset.wait;
+    button.dataset.waits = "yes";
     const tick = () => {
       const left = Math.ceil((until - performance.now()) / 1000);
       button.disabled = left > 0;
       button.replaceChildren(...label, left > 0 ? ` (in ${left} s)` : "");
       if (left > 0) setTimeout(tick, 250);
-      else say("You can approve it now.");
+      else { delete button.dataset.waits; tellEdits(); say("You can approve it now."); }
     };
     tick();
   }
@@ -1020,10 +1066,15 @@ document.addEventListener("change", (event) => {
 
 // A link to something that is folded up unfolds it.
 document.addEventListener("click", (event) => {
-  const [, id] = event.target.closest?.("a[href^='#']")?.getAttribute("href").split("#") ?? [];
-  if (!id || !(document.getElementById(id) instanceof HTMLDetailsElement)) return;
+  const link = event.target.closest?.("a[href^='#']");
+  const [, id] = link?.getAttribute("href").split("#") ?? [];
+  const target = id ? document.getElementById(id) : null;
+  const isFold = target instanceof HTMLDetailsElement;
+  if (target === null || !(isFold || "problem" in link.dataset)) return;
   event.preventDefault(); // following it would take the focus away again
-  show(id);
+  for (let fold = target?.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+  if (isFold) show(id);
+  else (target?.matches("fieldset") ? $("input:not([type=hidden]), textarea, select", target) : target)?.focus();
 });
 
 const KEYS = {
@@ -1064,6 +1115,15 @@ function keyOf(event) {
   return shiftKey ? letter : letter.toLowerCase();
 }
 
+// The name of the tool, typed out, is the confirmation: Enter after it presses its button.
+document.addEventListener("keydown", (event) => {
+  const field = event.target;
+  if (event.key !== "Enter" || event.isComposing || !field.name?.endsWith("-confirm") || field.value.trim() === "") return;
+  event.preventDefault();
+  const buttons = [...(field.form?.elements ?? [])];
+  buttons.find((each) => each.dataset.confirmed === field.name && !each.matches(":disabled"))?.click();
+});
+
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") { disarm(); if (isTyping()) document.activeElement.blur(); return; }
   if (event.ctrlKey || event.metaKey || event.altKey || event.getModifierState("AltGraph") || event.isComposing) return;
@@ -1102,6 +1162,7 @@ if (trySound !== null) {
   trySound.hidden = false;
   trySound.addEventListener("click", ring);
 }
+tellEdits();
 closeFolds();
 lookFrom(Number($("[name=looked_ms]", main())?.value) || 0); // more than 0 on a page that shows a form again
 lookAtRest();

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from turngate.domain.text import json_text
 from turngate.forms.errors import place_errors
-from turngate.forms.fields import Choice, Control, Field, Group, Row, Rows, Variants, every, inside
+from turngate.forms.fields import Choice, Control, Field, Group, Row, Rows, Variants, drawn_texts, every
 from turngate.forms.reader import FormValue, read
 from turngate.forms.rows import ROW_BUTTON, ROW_FOCUS, grown, pressed
 from turngate.forms.schema_fields import form_of
@@ -113,7 +113,7 @@ def press_row(form: Field, typed: Mapping[str, str], button: str) -> dict[str, s
 
 def typed_into(form: Field, typed: Mapping[str, str]) -> dict[str, str]:
     """Return the text of every control: what was typed, else what it holds at first."""
-    return {**dict(_held(form)), **typed}
+    return {**drawn_texts(form), **typed}
 
 
 def reading_of(form: Field, draft: Draft) -> FormValue:
@@ -142,22 +142,3 @@ def path_to(form: Field, name: str) -> Iterator[Field]:
     for each in every(form):
         if name == each.name or name.startswith(f"{each.name}-"):
             yield each
-
-
-def _held(form: Field) -> Iterator[tuple[str, str]]:
-    if len(form.states) > 1:
-        yield form.state_name, form.state
-    match form:
-        case Control():
-            yield form.name, form.text
-        case Rows():
-            yield form.rows_name, " ".join(str(row.id) for row in form.rows)
-            for row in form.rows:
-                if row.key_text is not None:
-                    yield row.key_name, row.key_text
-        case Variants():
-            yield form.variant_name, "" if form.chosen is None else str(form.chosen)
-        case Group():
-            pass
-    for each in inside(form):
-        yield from _held(each)
