@@ -41,6 +41,8 @@ LOOK: Final = "look"
 """The name of the buttons that show what an edit would change, and send nothing; their value is the action."""
 AS: Final = "as"
 """The name of the buttons that let the call run: as it is ``shown``, or ``edited``, or as the ``raw`` JSON says."""
+MOST_TWICE: Final = 200_000
+"""Characters of arguments that can be edited in a form and as JSON; longer ones as JSON only."""
 _AS: Final[Mapping[str, Action]] = MappingProxyType({"shown": "approve", "edited": "edit", "raw": "edit-json"})
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 _UNCHANGED: Final = "Nothing was changed. Change something, or approve the call as it is."
@@ -129,7 +131,8 @@ def forms_of(request: RequestDetail, typed: Mapping[str, str] = NOTHING) -> Deci
         result = _form(request.manifest.success, ABSENT, "happened", typed)
         return DecisionForms(result=result, high_risk=high, tool_name=request.tool_name)
     # A form can only be filled from an object without repeated names; anything else is edited as raw JSON.
-    whole = isinstance(tree, dict) and parsed is not None and not parsed.doubled
+    # A browser sends both editors, whichever is used: of a very long call there is only one.
+    whole = isinstance(tree, dict) and parsed is not None and not parsed.doubled and len(request.input) <= MOST_TWICE
     edit = _form(request.manifest.parameters, tree, "edit", typed) if whole else None
     if isinstance(edit, Group) and not edit.fields and edit.more is None:
         edit = None  # nothing to edit in it
@@ -282,7 +285,9 @@ def _edit(
     if unchanged and not errors:
         return "edit", args, "", None, {action: _UNCHANGED}
     # Of one edit, what the other form holds must not be dropped in silence.
-    other = {**typed, "edit-json": drawn.raw} if action == "edit-json" else {"edit-json": typed.get("edit-json", drawn.raw)}
+    other = (
+        {**typed, "edit-json": drawn.raw} if action == "edit-json" else {"edit-json": typed.get("edit-json", drawn.raw)}
+    )
     return "edit", args, "", None, errors if edit_typed(request, other) is None else {action: _TWO_EDITS, **errors}
 
 

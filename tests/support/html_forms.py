@@ -6,8 +6,11 @@ Sections: 4.10.5 (values of controls, and what a browser does to them), 4.10.21 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
+
+BUTTONS = {"approve": "shown", "edit-json": "raw"}
+"""Action → the value of its button ``as``."""
 
 
 @dataclass
@@ -44,12 +47,20 @@ class PostedPage(HTMLParser):
         self._button: Button | None = None
         assert "\x00" not in html, "a browser would change U+0000"
         html.encode()  # half a surrogate pair could not be sent
+        self._elsewhere: list[tuple[str, str, str]] = []
         self.feed(html.replace("\r\n", "\n").replace("\r", "\n"))
         self.close()
+        by_id = {each.attributes.get("id"): each for each in self.forms}
+        for owner, name, value in self._elsewhere:
+            by_id[owner].sent[name] = value
 
     def form(self, action: str) -> Form:
-        """The form whose hidden control ``action`` has this value."""
-        (match,) = [each for each in self.forms if each.sent.get("action") == action]
+        """The form whose hidden control ``action`` has this value, or one that has a button for it, with that pressed."""
+        matches = [each for each in self.forms if each.sent.get("action") == action]
+        if not matches:  # one form approves a call in several ways
+            edits = [each for each in self.forms if each.sent.get("action") == "edit"]
+            matches = [replace(each, sent={**each.sent, "as": BUTTONS[action]}) for each in edits if action in BUTTONS]
+        (match,) = matches
         return match
 
     @property
@@ -109,7 +120,9 @@ class PostedPage(HTMLParser):
                 return
             case "text":
                 value = value.replace("\r", "").replace("\n", "")
-        if name:
+        if name and (owner := attributes.get("form")):
+            self._elsewhere.append((owner, name, value))
+        elif name:
             self._put(name, value)
 
     def _put(self, name: str, text: str) -> None:

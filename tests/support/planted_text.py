@@ -19,6 +19,7 @@ from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.policy.terms import AskTerms, Rung
 from turngate.domain.requests import LostStart
+from turngate.domain.text.json_pointers import escaped
 from turngate.domain.tools.presentation import PRESENTATION, CommandBlock, DiffBlock, JsonBlock, TableBlock, TextBlock
 from turngate.domain.tools.tool import ProcessConfinement
 from turngate.store import tables
@@ -120,6 +121,7 @@ class Filling:
             ).model_dump_json(),
             "confinement": ProcessConfinement(confined=False, text=self.text).model_dump_json(),
             "origins": self.origins.model_dump_json(),
+            "defaults": json.dumps([{"at": f"/{escaped(self.text)}", "value": self.text}, {"at": "/nothing"}]),
             "terms": self.terms(), "precondition": json.dumps(self.value),
             "result": json.dumps({"tag": "ok", "value": self.value}),
             "presentation": None, "progress.payload": json.dumps(self.value), "agents.sub_agent_of": self.name,
