@@ -130,13 +130,17 @@ def forms_of(request: RequestDetail, typed: Mapping[str, str] = NOTHING) -> Deci
     if request.kind == "outcome":
         result = _form(request.manifest.success, ABSENT, "happened", typed)
         return DecisionForms(result=result, high_risk=high, tool_name=request.tool_name)
-    # A form can only be filled from an object without repeated names; anything else is edited as raw JSON.
-    # A browser sends both editors, whichever is used: of a very long call there is only one.
-    whole = isinstance(tree, dict) and parsed is not None and not parsed.doubled and len(request.input) <= MOST_TWICE
-    edit = _form(request.manifest.parameters, tree, "edit", typed) if whole else None
-    if isinstance(edit, Group) and not edit.fields and edit.more is None:
-        edit = None  # nothing to edit in it
+    edit = _edit_form(request, parsed, typed)
     return DecisionForms(edit=edit, raw=escape_hidden(request.input), high_risk=high, tool_name=request.tool_name)
+
+
+def _edit_form(request: RequestDetail, parsed: json_text.Parsed | None, typed: Mapping[str, str]) -> Field | None:
+    """Return the form that edits a call; None: it is edited as raw JSON."""
+    if parsed is None or parsed.doubled or not isinstance(parsed.tree, dict) or len(request.input) > MOST_TWICE:
+        return None  # a form can only be filled from an object without repeated names, and a browser sends both editors
+    edit = _form(request.manifest.parameters, parsed.tree, "edit", typed)
+    has_nothing = isinstance(edit, Group) and not edit.fields and edit.more is None
+    return None if has_nothing else edit
 
 
 def _form(schema: Schema, value: json_text.JsonTree | Absent, prefix: str, typed: Mapping[str, str]) -> Field | None:

@@ -1,17 +1,17 @@
 """What a rule means, in one sentence. Pure.
 
-Every condition and every term of the rule is in it: what has no words here is said as it is written.
+Every condition and every term of the rule is in it: no key of a rule lacks words.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from turngate.domain.policy.arguments import ArgumentMatcher
 from turngate.domain.policy.policy import Rule
-from turngate.domain.policy.terms import AskTerms
+from turngate.domain.policy.terms import AskTerms, Rung
 from turngate.domain.text.durations import exact_span
 
 OPERATOR_WORDS: Final[Mapping[str, str]] = {
@@ -31,23 +31,43 @@ OPERATOR_WORDS: Final[Mapping[str, str]] = {
     "exists": "is there",
     "absent": "is not there",
 }
-_IN_WORDS: Final = frozenset(
-    {"name", "verdict", "shadow", "reason", "risk", "tools", "agents", "args", "command", "command_at", "paths"}
-    | {"paths_at", "workspaces", "from", "from_at", "total", "quorum", "roles", "people", "starter_may_decide"}
-    | {"expires_after_seconds", "grace_seconds"}
+IN_WORDS: Final = frozenset(
+    {
+        "name",
+        "verdict",
+        "shadow",
+        "reason",
+        "risk",
+        "tools",
+        "agents",
+        "args",
+        "command",
+        "command_at",
+        "stdin",
+        "paths",
+    }
+    | {"paths_at", "workspaces", "from_", "from_at", "total", "quorum", "roles", "people", "starter_may_decide"}
+    | {
+        "expires_after_seconds",
+        "grace_seconds",
+        "on_expiry",
+        "fresh_for_seconds",
+        "decisions",
+        "ladder",
+        "grantable",
+        "judge",
+    }
 )
+"""Fields of a rule that the sentence says; name and reason are shown beside it."""
 
 
 def in_a_sentence(rule: Rule) -> str:
     """Return what the rule does: ``Calls of refund whose /order begins with "A-" run without asking.``."""
-    written: dict[str, Any] = rule.model_dump(mode="json", exclude_defaults=True, by_alias=True)
     conditions = [*(_condition(each) for each in rule.args), *_other_conditions(rule)]
-    conditions += [f"{name} = {_json(value)}" for name, value in written.items() if name not in _IN_WORDS]
     which = f" whose {' and '.join(conditions)}" if conditions else ""
     calls = f"calls of {_tools(rule.tools)}{_agents(rule.agents)}{which} {_consequence(rule)}"
-    if rule.shadow:
-        return f"It is only recorded that {calls}."
-    return f"{calls[0].upper()}{calls[1:]}."
+    first = f"It is only recorded that {calls}." if rule.shadow else f"{calls[0].upper()}{calls[1:]}."
+    return " ".join([first, *_terms(rule.terms)])
 
 
 def operator_words(op: str) -> str:
@@ -82,7 +102,8 @@ def _other_conditions(rule: Rule) -> list[str]:
     conditions = []
     if rule.command:
         words = "consists of commands like" if rule.verdict == "allow" else "has a command like"
-        conditions.append(f"command line at {rule.command_at} {words} {_any_of(rule.command)}")
+        stdin = ", which may read a file or a pipe" if rule.stdin else ""
+        conditions.append(f"command line at {rule.command_at} {words} {_any_of(rule.command)}{stdin}")
     if rule.paths:
         conditions.append(f"path at {' or '.join(rule.paths_at)} is in {_any_of(rule.paths)}")
     if rule.from_ is not None:
@@ -119,6 +140,35 @@ def _people(terms: AskTerms) -> str:
     if terms.expires_after_seconds is not None:
         words += f", for at most {exact_span(terms.expires_after_seconds)}"
     return words
+
+
+def _terms(terms: AskTerms) -> list[str]:
+    """Return the sentences about the terms that the first one doesn't say."""
+    sentences = []
+    if terms.decisions is not None:
+        sentences.append(f"The only answers are {' and '.join(terms.decisions)}.")
+    if terms.on_expiry == "park":
+        sentences.append("When their time is over, they wait on without a clock.")
+    sentences += [_rung(each) for each in terms.ladder]
+    if terms.fresh_for_seconds is not None:
+        sentences.append(f"An approval counts for {exact_span(terms.fresh_for_seconds)}.")
+    if terms.grantable:
+        sentences.append("A grant may answer in place of a person.")
+    if terms.judge is not None:
+        sentences.append("The judge may let them run in place of a person.")
+    return sentences
+
+
+def _rung(rung: Rung) -> str:
+    after = f"After {exact_span(rung.after_seconds)} without a decision"
+    who = " and ".join([*(f"every {role}" for role in rung.roles), *rung.people])
+    match rung.do:
+        case "remind":
+            return f"{after}, those who may decide are reminded."
+        case "escalate":
+            return f"{after}, {who} may decide, too."
+        case "delegate":
+            return f"{after}, only {who} may decide."
 
 
 def _json(value: object) -> str:

@@ -73,7 +73,7 @@ def group_words(group: Group[RequestItem], by: Grouping) -> str:
     """Return what a group of requests has in common, in one line."""
     first = group.items[0]
     if by == "alike":
-        return plain_line(f"{first.tool_name}: {group.words}", 120)
+        return plain_line(group.words if group.is_rest else f"{first.tool_name}: {group.words}", 120)
     step = f"step {first.step} of " if by == "step" and first.step is not None else ""
     task = f", {first.tasks[0].task}" if first.tasks else ""
     return plain_line(

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from turngate import Rule
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.policy import parse_policy
+from turngate.domain.policy.terms import Rung
 from turngate.policies.rule_text import one_rule, rule_text, with_rule
-from turngate.policies.rule_words import in_a_sentence
+from turngate.policies.rule_words import IN_WORDS, in_a_sentence
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 values = st.recursive(
@@ -142,7 +143,8 @@ SENTENCES = {
         "and start 5 s after the approval."
     ),
     'name = "x"\nverdict = "ask"\ntools = ["bash"]\ncommand = ["rm -r"]\ngrantable = true': (
-        'Calls of bash whose command line at /command has a command like "rm -r" and grantable = true wait for a person.'
+        'Calls of bash whose command line at /command has a command like "rm -r" wait for a person. '
+        "A grant may answer in place of a person."
     ),
     'name = "x"\nverdict = "allow"\ntools = ["pay"]\ntotal = { at = "/cents", most = 500, per = "day" }': (
         "Calls of pay run without asking, up to a total of 500 at /cents per day (UTC)."
@@ -154,3 +156,31 @@ SENTENCES = {
 def test_a_sentence_says_the_whole_rule(text: str) -> None:
     """Every condition and every term is in it; what has no words is said as it is written."""
     assert in_a_sentence(one_rule(f"[[rule]]\n{text}\n")) == SENTENCES[text]
+
+
+def test_no_key_of_a_rule_lacks_words() -> None:
+    """Every key that a rule may have is said in words: none falls through to how it is written."""
+    assert set(Rule.model_fields) == IN_WORDS
+
+
+def test_the_terms_of_a_rule_are_sentences() -> None:
+    """Who decides when no one does, what may answer in place of a person, and how long an approval counts."""
+    rule = Rule(
+        name="r", verdict="ask", tools=["pay"], grantable=True, judge="may_allow", on_expiry="park", fresh_for_seconds=60,
+        decisions=["approve", "reject"],
+        ladder=[
+            Rung(after_seconds=60, do="remind"),
+            Rung(after_seconds=120, do="escalate", roles=["admin"]),
+            Rung(after_seconds=180, do="delegate", people=["ann"]),
+        ],
+    )  # fmt: skip
+    assert in_a_sentence(rule).split(". ")[1:] == [
+        "The only answers are approve and reject",
+        "When their time is over, they wait on without a clock",
+        "After 1 min without a decision, those who may decide are reminded",
+        "After 2 min without a decision, every admin may decide, too",
+        "After 3 min without a decision, only ann may decide",
+        "An approval counts for 1 min",
+        "A grant may answer in place of a person",
+        "The judge may let them run in place of a person.",
+    ]

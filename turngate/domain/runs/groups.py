@@ -64,16 +64,21 @@ class Group(Generic[Item]):
     """Requests that belong together, in the order of the list; of alike ones, those that differ come first.
 
     ``varying``: of alike calls, the arguments that most of them have to themselves. ``differs``: request id → the other
-    arguments in which it differs from most of its group. Arguments are JSON pointers; :data:`WHOLE`: all of them.
+    arguments in which it differs from most of its group. Arguments are JSON pointers; :data:`WHOLE`: all of them. ``is_rest``: of
+    alike calls, those that are like no other; they come last, together.
     """
 
     items: Sequence[Item]
     varying: Sequence[str] = ()
     differs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    is_rest: bool = False
 
     @property
     def words(self) -> str:
         """How alike the calls are, such as ``17 alike but for order; 2 differ``."""
+        if self.is_rest:
+            calls = "1 call that is" if len(self.items) == 1 else f"{len(self.items)} calls that are"
+            return f"{calls} like no other"
         if len(self.items) == 1:
             return "1 request"
         same = len(self.items) - len(self.differs)
@@ -113,7 +118,9 @@ def _alike(items: Sequence[Item]) -> list[Group[Item]]:
             own.append(family)
             families.append(family)
         family.append((item, leaves))
-    return [_group(each) for each in families]
+    groups = [_group(each) for each in families if len(each) > 1]
+    rest = [item for each in families if len(each) == 1 for item, _leaves in each]
+    return [*groups, Group(items=rest, is_rest=True)] if rest else groups
 
 
 def _is_like(first: Mapping[str, str], other: Mapping[str, str]) -> bool:

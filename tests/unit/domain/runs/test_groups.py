@@ -65,7 +65,8 @@ def test_calls_of_other_tools_or_with_mostly_other_arguments_are_no_group():
     same = json.dumps({"to": "a", "cc": "b", "body": "c"})
     other = json.dumps({"to": "x", "cc": "y", "body": "c"})
     waiting = [Waiting("a", same), Waiting("b", other), Waiting("c", same, "mail"), Waiting("d", same, kind="outcome")]
-    assert ids(groups_of(waiting, "alike")) == [["a"], ["b"], ["c"], ["d"]]
+    (rest,) = groups_of(waiting, "alike")
+    assert (rest.words, [each.id for each in rest.items]) == ("4 calls that are like no other", ["a", "b", "c", "d"])
 
 
 def test_what_only_looks_alike_differs():
