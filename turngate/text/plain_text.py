@@ -19,13 +19,15 @@ ELLIPSIS: Final = "…"
 
 def plain(text: str) -> str:
     """Return the text with every hidden character as ``⟨U+001B⟩``; newlines and tabs stay."""
-    visible = (f"⟨U+{ord(piece):04X}⟩" if hidden else piece for piece, hidden in pieces(text.replace("\r\n", "\n")))
+    visible = (
+        f"⟨U+{ord(piece):04X}⟩" if hidden else piece for piece, hidden in pieces(str(text).replace("\r\n", "\n"))
+    )
     return "".join(visible)
 
 
 def plain_line(text: str, limit: int | None = None) -> str:
     """Return :func:`plain` on one line, newlines as ``⏎``. ``limit``: at most so many characters, cut off with ``…``."""
-    line = plain(text.strip()).replace("\n", NEWLINE_MARK).replace("\t", " ")
+    line = plain(str(text).strip()).replace("\n", NEWLINE_MARK).replace("\t", " ")
     return line if limit is None else clipped(line, limit)
 
 

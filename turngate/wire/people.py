@@ -1,8 +1,8 @@
 """People as others see them: rows, events and principals have ids, and everything that leaves the process has names.
 
 The names of all people with an id are kept in memory, so that a page or an answer costs no statement for them
-(:mod:`turngate.store.access.people` reads them). What is no id is already a name: of a person from before ids, of a program, or
-of an answer that a client read. A process has a memory for each tenant: two of them may have people of one name.
+(:mod:`turngate.store.access.people` reads them). Anything that isn't an id is already a name: of a person from before ids, of a
+program, or from an answer that a client read. A process has a memory for each tenant: two of them may have people of one name.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from html import escape
 from typing import Annotated, Any, Final
 from weakref import WeakKeyDictionary
 
-from pydantic import JsonValue, PlainSerializer, SerializationInfo
+from pydantic import AfterValidator, JsonValue, PlainSerializer, SerializationInfo
 
 from turngate.domain.identity import name_key
 from turngate.domain.person_ids import ERASED_PREFIX, is_person_id
@@ -79,7 +80,7 @@ def display_name(person: str) -> str:
     """Return the name of a person, a person's terminal or a program, by what a row or event calls it."""
     if person.startswith(OWNERS_PREFIX):
         return OWNERS_PREFIX + display_name(person.removeprefix(OWNERS_PREFIX))
-    return memory().names.get(person, person)
+    return memory().names.get(person, person[:])
 
 
 def id_of(name: str) -> str:
@@ -154,6 +155,24 @@ def with_names(value: JsonValue, people: Mapping[str, str]) -> JsonValue:
     return [with_names(each, people) for each in value] if isinstance(value, list) else value
 
 
+class PersonRef(str):
+    """What a row calls a person. It is compared and stored as the id, and written, formatted and drawn as the name only."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        """Return the name."""
+        return display_name(str.__str__(self))
+
+    def __format__(self, spec: str) -> str:
+        """Return the name, formatted."""
+        return format(str(self), spec)
+
+    def __html__(self) -> str:
+        """Return the name for a page."""
+        return escape(str(self))
+
+
 def _sent(person: Any, info: SerializationInfo) -> Any:
     keeps_ids = info.context is not None and info.context.get("people") == "ids"
     return display_name(person) if isinstance(person, str) and not keeps_ids else person
@@ -177,7 +196,9 @@ def _written(source: Any, info: SerializationInfo) -> Any:
     return named_rules(source) if isinstance(source, str) and not keeps_ids else source
 
 
-Person = Annotated[str, PlainSerializer(_sent, return_type=str, when_used="json-unless-none")]
+Person = Annotated[
+    str, AfterValidator(PersonRef), PlainSerializer(_sent, return_type=str, when_used="json-unless-none")
+]
 """A person or program in an answer: an id in Python, a name in JSON."""
 Says = Annotated[str, PlainSerializer(_sentence, return_type=str, when_used="json-unless-none")]
 """One of Turngate's sentences in an answer, which may name people: ids in Python, names in JSON."""

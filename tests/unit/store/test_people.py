@@ -6,9 +6,11 @@ import asyncio
 import tomllib
 
 import pytest
+from markupsafe import escape
 from sqlalchemy import insert, select
 from support.users import added
 
+from approvals_api.pages.templating import visible_line
 from turngate.domain.errors import ConflictError, InvalidInputError
 from turngate.domain.person_ids import is_person_id
 from turngate.domain.tools.results import interrupted, rejected, superseded
@@ -18,6 +20,7 @@ from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.tables import published_policies
 from turngate.store.tables import users as users_table
+from turngate.text.plain_text import plain_line
 from turngate.wire import people as people_in_memory
 from turngate.wire.people import AS_STORED, Person, display_name, named, named_rules
 from turngate.wire.view import View
@@ -136,3 +139,18 @@ async def test_a_stored_answer_keeps_ids(sqlite: Database) -> None:
         person = await people.take_id(conn, "Dora")
     assert Answer(by=person).model_dump(mode="json") == {"by": "Dora"}
     assert Answer(by=person).model_dump(mode="json", context=AS_STORED) == {"by": person}
+
+
+async def test_a_person_of_a_view_is_written_with_the_name_wherever_it_is_written(sqlite: Database) -> None:
+    """Whatever draws it, with or without a filter for people; compared and used as a key, it is the id."""
+
+    class Answer(View):
+        by: Person
+
+    await turned_on(sqlite)
+    async with sqlite.write() as conn:
+        person = await people.take_id(conn, "Di <b>")
+    by = Answer(by=person).by
+    assert (f"{by}", f"{by:>8}", str(by), plain_line(by)) == ("Di <b>", "  Di <b>", "Di <b>", "Di <b>")
+    assert (str(visible_line(by)), escape(by)) == (visible_line("Di <b>"), "Di &lt;b&gt;")
+    assert (by == person, {by: 1}[person]) == (True, 1)
