@@ -26,10 +26,12 @@ from turngate.domain.tools.summary import describe
 from turngate.store.database import Connection
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Beside, Decision, ListedRequest, Request
+from turngate.store.requests.same_calls import same_calls
 from turngate.store.runs import calls, errors, executions, external_calls, messages, runs, steps
 from turngate.store.runs.calls import Call
 from turngate.store.runs.messages import StoredMessage
 from turngate.wire.decisions import DecisionView
+from turngate.wire.precedents import SameCallView
 from turngate.wire.requests import (
     ApprovalView,
     CrashView,
@@ -138,13 +140,17 @@ async def request_items(conn: Connection, listed: Sequence[ListedRequest]) -> li
         first = next((each.text for each in conversation if each.author == "person"), None)
         tasks[run_id] = [] if first is None else [runs.RunTask(agent=outside[run_id], task=first[:MAX_MESSAGE_CHARS])]
     beside = await requests.beside(conn, [each.id for each in listed])
+    same = await same_calls(conn, [each.id for each in listed if each.status == "pending" and each.kind == "approval"])
     masks = await Masks.of_each(conn, {each.run_id for each in listed if each.masked_input is not None})
     views = {
         run_id: [TaskView(agent=task.agent, task=masks.get(run_id, Masks()).text(task.task)) for task in of_run]
         for run_id, of_run in tasks.items()
     }
     return [
-        _item(each, beside[each.id], views.get(each.run_id, []), masks.get(each.run_id, Masks())) for each in listed
+        _item(each, beside[each.id], views.get(each.run_id, []), masks.get(each.run_id, Masks())).model_copy(
+            update={"same_calls": [SameCallView.model_validate(one) for one in same.get(each.id, [])]}
+        )
+        for each in listed
     ]
 
 

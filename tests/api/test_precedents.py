@@ -57,6 +57,30 @@ async def test_a_request_shows_what_was_decided_about_calls_like_it(api: Api) ->
     assert precedent["ran"] >= 2 <= precedent["approved"]
 
 
+async def test_the_same_call_is_marked_where_it_waits_and_where_it_ran(api: Api) -> None:
+    """One that waits, too, is named at once; so is one that ran a moment ago in another run, with how it ended. Not its own."""
+    first, second = await api.gated("pay 931"), await api.gated("pay 931")
+    other = await api.gated("pay 932")
+
+    async def same_calls() -> dict[str, list[tuple[str, str | None]]]:
+        items = (await api.operator.get("/api/v1/requests?limit=200")).json()["items"]
+        return {each["id"]: [(one["state"], one["request_id"]) for one in each["same_calls"]] for each in items}
+
+    marked = await same_calls()
+    assert (marked[first["id"]], marked[second["id"]]) == ([("waits", second["id"])], [("waits", first["id"])])
+    assert marked[other["id"]] == []
+    answer = await api.decide(first, "approve")
+    assert answer.status_code == 200, answer.text
+    assert next(state for state, _id in (await same_calls())[second["id"]]) in {"approved", "executing", "succeeded"}
+    async with api.stack.database.read() as conn:
+        run = await runs.get(conn, first["run_id"])
+    assert run is not None
+    await api.stack.ended(run)
+    assert (await same_calls())[second["id"]] == [("succeeded", None)]
+    page = (await api.operator.get(f"/api/v1/requests/{second['id']}")).json()
+    assert [each["state"] for each in page["same_calls"]] == ["succeeded"]
+
+
 async def test_a_request_does_not_count_itself_as_waiting_or_as_a_precedent(api: Api) -> None:
     """Two requests for one call count each other, and one of them that was decided is no precedent of itself."""
     first, second = await api.gated("pay 81726"), await api.gated("pay 81726")

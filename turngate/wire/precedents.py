@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final, Literal
 
 from turngate.domain.requests import ExecutionState, Verb
+from turngate.domain.text.durations import span
 from turngate.wire.people import Person
 from turngate.wire.view import View
 
@@ -26,6 +28,45 @@ _STATES: Final[dict[CallState, str]] = {
     "waits": "waits for a decision", "unknown": "may or may not have run", "responded": "answered", "closed": "does not run",
     "settled": "done", "open": "has not run yet",
 }  # fmt: skip
+
+
+SameCallState = Literal["waits", "approved", ExecutionState]
+_SAME: Final[dict[SameCallState, tuple[str, str]]] = {
+    "waits": ("is also waiting", ""), "approved": ("was approved", "and is about to run"),
+    "not_started": ("was approved", "and has not run"), "executing": ("started", "and is still running"),
+    "succeeded": ("ran", "and succeeded"), "failed": ("ran", "and failed"),
+    "unknown": ("started", "and it isn't known whether it happened"),
+}  # fmt: skip
+
+
+class SameCallView(View):
+    """Another call of the same tool with the same arguments, for a call that would not be harmless twice.
+
+    ``request_id``: of one that waits; None: the newest of those that were let through, of this run or within the last hour.
+    ``at``: when that was approved, started or ended.
+    """
+
+    state: SameCallState
+    request_id: str | None = None
+    at: str | None = None
+
+    @property
+    def before(self) -> str:
+        """What happened to it, in words: what comes before how long ago that was."""
+        return f"The same call {_SAME[self.state][0]}"
+
+    @property
+    def after(self) -> str:
+        """And what comes after that; empty: nothing does."""
+        return _SAME[self.state][1]
+
+    @property
+    def words(self) -> str:
+        """All of it, as of now."""
+        if self.at is None:
+            return f"{self.before}: {self.request_id}"
+        seconds = (datetime.now(UTC) - datetime.fromisoformat(self.at)).total_seconds()
+        return f"{self.before} {span(seconds)} ago {self.after}"
 
 
 class SiblingView(View):

@@ -20,7 +20,7 @@ from turngate.wire.agents import agents_path
 from turngate.wire.calls import ResultInPart
 from turngate.wire.decisions import DecisionView
 from turngate.wire.people import Person, Says, Terms
-from turngate.wire.precedents import PrecedentView, SiblingView
+from turngate.wire.precedents import PrecedentView, SameCallView, SiblingView
 from turngate.wire.retention import ErasureView
 from turngate.wire.runs import MessageView, RunSummary
 from turngate.wire.view import View
@@ -65,6 +65,7 @@ class RequestItem(View):
     known where they come from.
     ``summary``: what the call does, in one sentence of its tool or of Turngate; None: the request is older than that.
     ``defaults``: what the agent left out of ``input``, and the tool uses in its place. Secrets in them have no number.
+    ``same_calls``: calls that are the same: one that waits, too, and the latest that was let through.
     ``preview_line``: the first line of its tool's preview, of a diff the first line that changes; None: it has none.
     ``not_run``: why a call that was approved did not start, as the agent reads it: its tool has changed since, a rule denies it
     now, its run was interrupted. None: it did start, or still may.
@@ -99,6 +100,7 @@ class RequestItem(View):
     summary: str | None = None
     defaults: list[Default] = Field(default_factory=list)
     preview_line: str | None = None
+    same_calls: list[SameCallView] = Field(default_factory=list)
     tasks: list[TaskView] = Field(default_factory=list)
     doubts: Doubts = Doubts()
     input_chars: int = 0

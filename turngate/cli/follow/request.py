@@ -66,6 +66,7 @@ def show_request(request: RequestDetail, *, with_words: bool = True, whole: bool
         terminal.line((f"  {label} ", "dim"), words)
     if request.summary:
         terminal.line(("  what it does ", "dim"), (plain_line(request.summary), "bold"))
+    _show_same_calls(request)
     _show_call(fold_call(request, whole=whole))
     for label, words in lost_start_lines(request.lost_start):
         terminal.line((f"  {label} ", "dim"), words.replace("\n", f"\n{MARGIN}"))
@@ -90,6 +91,11 @@ def show_request(request: RequestDetail, *, with_words: bool = True, whole: bool
     if with_words and request.agent_words.strip():
         terminal.line(("  the agent says", "dim"))
         terminal.line(("\n".join(AGENT_MARGIN + line for line in plain(request.agent_words).split("\n")), "cyan"))
+
+
+def _show_same_calls(request: RequestDetail) -> None:
+    for each in request.same_calls:
+        terminal.line(MARGIN, (plain_line(f"{each.words}."), "bold yellow"))
 
 
 def _show_origins(request: RequestDetail) -> None:

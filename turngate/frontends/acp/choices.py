@@ -72,6 +72,7 @@ def may_decide(request: RequestDetail, me: MeView) -> bool:
 def question(request: RequestDetail, page: str, choices: list[Choice], *, forms: bool) -> list[show.Content]:
     """Return what a person needs to know of a request besides the call: why it is asked, and where else to answer."""
     facts = [f"risk {request.risk} · effect {request.manifest.effect} · asked by {request.rule}: {request.reason}"]
+    facts += [f"{each.words}." for each in request.same_calls]
     if request.quorum > 1:
         facts.append(f"approvals {request.approvals} of {request.quorum}")
     if (judged := request.judged) is not None:

@@ -87,6 +87,7 @@ def item_text(item: RequestItem, *, me: str, picked: bool, width: int) -> Text:
         facts.append(f"expires {until(item.expires_at)}")
     task = item.tasks[0].task if item.tasks else ""
     about = [("preview ", item.preview_line, ""), ("task ", task, ""), ("left out ", in_short(item.defaults), "")]
+    about += [("", f"{each.words}.", "yellow") for each in item.same_calls]
     about.append(("values ", item.doubts.words, "yellow"))
     return joined(
         [
@@ -132,6 +133,7 @@ def call_text(request: RequestDetail, *, whole: bool = True) -> Folded:
                 for label, words in lead_lines(request.tasks, request.latest_message)
             ),
             *([at("", (plain_line(request.summary), "bold"))] if request.summary else []),
+            *(at("", (plain_line(f"{each.words}."), "bold yellow")) for each in request.same_calls),
             *_preview(request, call.preview.pieces),
             at("", (title, "bold")),
             at(

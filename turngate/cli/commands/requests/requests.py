@@ -572,5 +572,5 @@ def _row(item: RequestItem) -> tuple[Piece, ...]:
         plain_line(item.input if item.summary is None else item.summary, 120)
         + (f" (left out: {left_out})" if left_out else "")
         + preview,
-        (item.doubts.words, "yellow"),
+        ("\n".join([*(each.words for each in item.same_calls), item.doubts.words]).rstrip(), "yellow"),
     )
