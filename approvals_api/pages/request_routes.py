@@ -48,7 +48,7 @@ from turngate.policies.offers import Offer
 from turngate.store.database import Connection
 from turngate.store.requests import presence as views
 from turngate.store.requests import requests
-from turngate.store.requests.requests import ListedRequest
+from turngate.store.requests.requests import TOOK_BACK, ListedRequest
 from turngate.text.changes import changes
 from turngate.wire.people import display_name
 from turngate.wire.problems import status_of
@@ -379,6 +379,7 @@ def _draw(
         all_messages=way.all_messages,
         conversation_at=way.place.request_at(detail.id, conversation="all") + "#conversation",
         call=call,
+        took_back=detail.status == "pending" and detail.reason.startswith((frame.operator or "") + TOOK_BACK),
         decided_args=None if args is None else show_arguments(args, room=room),
         whole_at=way.place.request_at(detail.id, whole="1"),
         forms=drawn,

@@ -26,7 +26,7 @@ from turngate.store.connection import Connection, note
 from turngate.store.events import events
 from turngate.store.evidence import decision_digest, opening_event
 from turngate.store.policy import grants
-from turngate.store.requests import claims, requests
+from turngate.store.requests import claims, precedents, requests
 from turngate.store.requests.requests import Decision, Request
 from turngate.store.runs import calls, executions
 
@@ -95,6 +95,7 @@ async def take_back(conn: Connection, request: Request, principal: Principal) ->
         )
     again = _asked_again(request, principal.name)
     await requests.insert_all(conn, [again])
+    await precedents.remove(conn, [request.id])  # at once: it must not speak for the call that is asked about again
     who = {"by": principal.name, "role": principal.role, "credential": principal.credential}
     payload = {"request_id": request.id, "decision_id": request.decision_id, "digest": request.digest, **who}
     withdrawn = ("request.approval_withdrawn", payload)

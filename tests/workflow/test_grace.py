@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.engine import OPERATOR, ListModel, Script, Stack, call, person, says, stack, until
+from support.planted_precedents import caught_up
 from support.tools import Bench
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
@@ -28,7 +29,7 @@ from turngate.runtime.temporal_client import codec_of
 from turngate.store.clock import from_text, now
 from turngate.store.database import Database
 from turngate.store.policy import grants
-from turngate.store.requests import requests
+from turngate.store.requests import precedents, requests
 from turngate.store.requests.requests import Request
 from turngate.store.runs import runs
 from turngate.wire.orders import DecisionOrder
@@ -117,10 +118,13 @@ async def test_i4_an_approval_that_was_taken_back_is_never_redeemed(
         run = await engine.start()
         first = await engine.request(run)
         answer = await engine.decide(first, "approve", by=ANN, decision_id="d-ann")
+        await caught_up(database)
         with pytest.raises(ConflictError) as not_theirs:
             await decide.withdraw_approval(engine.services, BOB, first.id)
         assert not_theirs.value.details["decided_by"] == "ann"
         again = await decide.withdraw_approval(engine.services, ANN, first.id)
+        async with database.read() as conn:  # at once: it must not speak for the call that is asked about again
+            assert await precedents.newest_of_tool(conn, first.tool_name, limit=5, max_chars=10) == []
         assert await decide.withdraw_approval(engine.services, ANN, first.id) == again
         opened = await asked_again(engine, run, first)
         assert (opened.id, opened.status, opened.digest, opened.input) == (again, "pending", first.digest, first.input)
