@@ -351,6 +351,11 @@ def draw_request_body(frame: Frame, detail: RequestDetail) -> Markup:
     return _draw(partial(render_block, block="request_body"), frame, detail, Attempt(), TRIED, NO_WAY)
 
 
+def _has_taken_back(operator: str | None, detail: RequestDetail) -> bool:
+    """Tell whether this person took back the approval in whose place the request waits."""
+    return operator is not None and detail.status == "pending" and detail.reason.startswith(operator + TOOK_BACK)
+
+
 def _draw(
     draw: Callable[..., Drawn], frame: Frame, detail: RequestDetail, attempt: Attempt, around: Around, way: Way
 ) -> Drawn:
@@ -379,7 +384,7 @@ def _draw(
         all_messages=way.all_messages,
         conversation_at=way.place.request_at(detail.id, conversation="all") + "#conversation",
         call=call,
-        took_back=detail.status == "pending" and detail.reason.startswith((frame.operator or "") + TOOK_BACK),
+        took_back=_has_taken_back(frame.operator, detail),
         decided_args=None if args is None else show_arguments(args, room=room),
         whole_at=way.place.request_at(detail.id, whole="1"),
         forms=drawn,

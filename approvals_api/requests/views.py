@@ -134,13 +134,9 @@ async def _described(conn: Connection, request: Request) -> RequestItem:
 
 async def request_items(conn: Connection, listed: Sequence[ListedRequest]) -> list[RequestItem]:
     """Return requests as the inbox shows them, with the tasks that lead to them."""
-    tasks = await runs.tasks_of(conn, {each.run_id for each in listed if not is_external(each.agent)})
-    outside = {each.run_id: each.agent for each in listed if is_external(each.agent)}
-    for run_id, conversation in (await external_calls.conversations_of(conn, outside)).items():
-        first = next((each.text for each in conversation if each.author == "person"), None)
-        tasks[run_id] = [] if first is None else [runs.RunTask(agent=outside[run_id], task=first[:MAX_MESSAGE_CHARS])]
+    tasks = await _tasks_of(conn, listed)
     beside = await requests.beside(conn, [each.id for each in listed])
-    same = await same_calls(conn, [each.id for each in listed if each.status == "pending" and each.kind == "approval"])
+    same = await _same_calls(conn, listed)
     masks = await Masks.of_each(conn, {each.run_id for each in listed if each.masked_input is not None})
     views = {
         run_id: [TaskView(agent=task.agent, task=masks.get(run_id, Masks()).text(task.task)) for task in of_run]
@@ -148,10 +144,25 @@ async def request_items(conn: Connection, listed: Sequence[ListedRequest]) -> li
     }
     return [
         _item(each, beside[each.id], views.get(each.run_id, []), masks.get(each.run_id, Masks())).model_copy(
-            update={"same_calls": [SameCallView.model_validate(one) for one in same.get(each.id, [])]}
+            update={"same_calls": same.get(each.id, [])}
         )
         for each in listed
     ]
+
+
+async def _tasks_of(conn: Connection, listed: Sequence[ListedRequest]) -> dict[str, list[runs.RunTask]]:
+    tasks = dict(await runs.tasks_of(conn, {each.run_id for each in listed if not is_external(each.agent)}))
+    outside = {each.run_id: each.agent for each in listed if is_external(each.agent)}
+    for run_id, conversation in (await external_calls.conversations_of(conn, outside)).items():
+        first = next((each.text for each in conversation if each.author == "person"), None)
+        tasks[run_id] = [] if first is None else [runs.RunTask(agent=outside[run_id], task=first[:MAX_MESSAGE_CHARS])]
+    return tasks
+
+
+async def _same_calls(conn: Connection, listed: Sequence[ListedRequest]) -> dict[str, list[SameCallView]]:
+    waiting = [each.id for each in listed if each.status == "pending" and each.kind == "approval"]
+    same = await same_calls(conn, waiting)
+    return {request_id: [SameCallView.model_validate(each) for each in alike] for request_id, alike in same.items()}
 
 
 def _item(request: ListedRequest, beside: Beside, tasks: list[TaskView], masks: Masks) -> RequestItem:
