@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from approvals_api.concurrency import for_each
 from approvals_api.gateway.schedules import ScheduleLook
 from approvals_api.paging import one_page
 from approvals_api.services import Services
+from turngate.domain.agents.schedules import clock_changes
 from turngate.domain.errors import NotFoundError, UnavailableError
-from turngate.store.clock import as_text
+from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.runs import runs
 from turngate.store.schedules import schedule_fires, schedules
@@ -75,6 +77,7 @@ async def schedule_detail(services: Services, id_or_name: str) -> ScheduleDetail
     return ScheduleDetail(
         **schedule_view(schedule, seen).model_dump(),
         next_fires=_next_fires(schedule, known),
+        clock_changes=await asyncio.to_thread(clock_changes, schedule.times, now()),
         fires=fire_views,
         opened=counts.get("opened", 0),
         skipped=counts.get("skipped", 0) + (0 if known is None else known.passed_over),

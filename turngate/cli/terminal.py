@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from datetime import datetime
 from functools import cache
 from typing import Final
 
@@ -182,15 +183,18 @@ def _wait(descriptor: int, on_unread: Callable[[], None]) -> None:
         on_unread()
 
 
-MINUTE_CHARS: Final = len("2026-01-01T00:00")
-SECOND_CHARS: Final = len("2026-01-01T00:00:00")
-
-
 def minute(instant: str | None) -> str:
-    """Return an instant to the minute; a dash for none. ``instant``: ISO 8601 in UTC, as the API and the store write it."""
-    return "-" if instant is None else instant[:MINUTE_CHARS].replace("T", " ")
+    """Return an instant to the minute in the reader's zone, with its offset; a dash for none.
+
+    ``instant``: ISO 8601, as the API and the store write it.
+    """
+    return _local(instant, "minutes") if instant else "-"
 
 
-def second(instant: str) -> str:
-    """Return an instant to the second. ``instant``: as :func:`minute` takes it."""
-    return instant[:SECOND_CHARS].replace("T", " ")
+def second(instant: str | None) -> str:
+    """Return an instant to the second, as :func:`minute` does."""
+    return _local(instant, "seconds") if instant else "-"
+
+
+def _local(instant: str, to: str) -> str:
+    return datetime.fromisoformat(instant).astimezone().isoformat(sep=" ", timespec=to)

@@ -57,10 +57,12 @@ class FireView(View):
 class ScheduleDetail(ScheduleView):
     """A schedule with its next five fires and its last twenty, newest first. The counts cover all fires so far.
 
-    ``missed``: nothing took them within the catch-up window. ``skipped``: a run was still live.
+    ``missed``: nothing took them within the catch-up window. ``skipped``: a run was still live. ``clock_changes``: what the
+    next year's clock changes do to the timetable, a sentence each.
     """
 
     next_fires: list[str]
+    clock_changes: list[str]
     fires: list[FireView]
     opened: int
     skipped: int

@@ -208,6 +208,40 @@ def next_fires(times: Timetable, after: datetime, count: int) -> list[datetime]:
     return list(islice(in_time, count))
 
 
+def clock_changes(times: Timetable, after: datetime) -> list[str]:
+    """Return what the next year's clock changes do to a timetable, a sentence each; empty: nothing."""
+    if times.cron is None:
+        return []
+    zone, texts = ZoneInfo(times.time_zone), times.cron.lower().split()
+    minutes, hours = (field.values(text) for field, text in zip(_FIELDS[:2], texts[:2], strict=True))
+    first = max(after, times.starts_at or after).astimezone(zone).date()
+    sentences: list[str] = []
+    for number in range(first.toordinal(), min(first.toordinal() + _CHANGES_AHEAD, date.max.toordinal())):
+        day = date.fromordinal(number)
+        midnight = datetime.combine(day, time(), zone)
+        if midnight.utcoffset() == datetime.combine(day + timedelta(days=1), time(), zone).utcoffset():
+            continue
+        local = [datetime.combine(day, time(hour, minute)) for hour in sorted(hours) for minute in sorted(minutes)]
+        count = {each: len(set(_instants(each, zone))) for each in local if _fits_day(texts, day)}
+        for often, meaning in ((0, "does not exist, so it is skipped"), (2, "comes twice, so it fires twice")):
+            named = [f"{each:%H:%M}" for each, instants in count.items() if instants == often]
+            if named:
+                more = f" (and {len(named) - 1} more)" if len(named) > 1 else ""
+                sentences.append(f"On {day} the clocks of {times.time_zone} change: {named[0]}{more} {meaning}.")
+    return sentences
+
+
+_CHANGES_AHEAD: Final = 366
+
+
+def _fits_day(texts: list[str], day: date) -> bool:
+    days, months, week = (field.values(text) for field, text in zip(_FIELDS[2:], texts[2:], strict=True))
+    fits = day.day in days, day.isoweekday() % 7 in {each % 7 for each in week}
+    # As in `cron_lines`: with both days given, either fits.
+    either = not (texts[2].startswith("*") or texts[4].startswith("*"))
+    return day.month in months and (any(fits) if either else all(fits))
+
+
 def _of_interval(seconds: int, begin: datetime) -> Iterator[datetime]:
     for n in itertools.count(int(begin.timestamp()) // seconds + 1):
         yield datetime.fromtimestamp(n * seconds, UTC)
@@ -216,15 +250,11 @@ def _of_interval(seconds: int, begin: datetime) -> Iterator[datetime]:
 def _of_cron(times: Timetable, begin: datetime) -> Iterator[datetime]:
     zone = ZoneInfo(times.time_zone)
     texts = (times.cron or "").lower().split()
-    minutes, hours, days, months, week = (field.values(text) for field, text in zip(_FIELDS, texts, strict=True))
-    week = {day % 7 for day in week}
-    # As in `cron_lines`: with both days given, either fits.
-    either = not (texts[2].startswith("*") or texts[4].startswith("*"))
+    minutes, hours = (field.values(text) for field, text in zip(_FIELDS[:2], texts[:2], strict=True))
     first = begin.astimezone(zone).date()
     for number in range(first.toordinal() - 1, first.toordinal() + _DAYS_AHEAD):
         day = date.fromordinal(number)
-        fits = day.day in days, day.isoweekday() % 7 in week
-        if day.month in months and (any(fits) if either else all(fits)):
+        if _fits_day(texts, day):
             local = (datetime.combine(day, time(hour, minute)) for hour in hours for minute in minutes)
             instants = {instant for each in local for instant in _instants(each, zone)}
             yield from (each for each in sorted(instants) if each > begin)

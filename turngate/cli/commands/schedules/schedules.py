@@ -435,6 +435,8 @@ def show_detail(schedule: ScheduleDetail) -> None:
         terminal.line(("  held        ", "yellow"), f"by {schedule.paused_by} since {_short(schedule.paused_at)}{why}")
     else:
         terminal.line(f"  next        {_next(schedule)}")
+        for each in schedule.clock_changes:
+            terminal.line(f"  clocks      {each}")
     terminal.line(f"  so far      {schedule.opened} opened, {schedule.skipped} skipped, {schedule.missed} missed")
     if schedule.fires:
         terminal.table(("FIRE", "BECAME", "RUN", ""), [_fire(each) for each in schedule.fires])
@@ -466,4 +468,4 @@ def _fire(each: FireView) -> tuple[Piece, ...]:
 
 
 def _short(instant: str) -> str:
-    return second(instant) + "Z"
+    return second(instant)

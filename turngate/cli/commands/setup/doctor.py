@@ -158,7 +158,7 @@ async def _what_is_there(settings: Settings, *, has_store: bool) -> list[Finding
         finally:
             await database.close()
         findings += [
-            Finding("agent", f"{each.name} ({each.model}), published {terminal.minute(each.published_at)} UTC")
+            Finding("agent", f"{each.name} ({each.model}), published {terminal.minute(each.published_at)}")
             for each in published
         ]
     return findings
