@@ -168,6 +168,8 @@ def test_migrations_are_one_line_numbered_without_gaps() -> None:
     """Two branches that were merged, each with its own newest migration, would leave a database that can't be migrated."""
     scripts = ScriptDirectory(str(schema.MIGRATIONS))
     assert len(scripts.get_heads()) == 1, "two migrations have one parent: set down_revision of one to the other"
+    too_long = [each.revision for each in scripts.walk_revisions() if len(each.revision) > 32]
+    assert too_long == [], "PostgreSQL keeps a revision in a column of 32 characters, as Alembic makes it"
     in_order = [each.revision for each in reversed(list(scripts.walk_revisions()))]
     assert [revision.partition("_")[0] for revision in in_order] == [
         f"{number:04}" for number in range(1, len(in_order) + 1)

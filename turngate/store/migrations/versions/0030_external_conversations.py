@@ -7,7 +7,7 @@ from typing import NoReturn
 from alembic import op
 from sqlalchemy import Column, Text
 
-revision = "0030_conversations_of_external_calls"
+revision = "0030_external_conversations"
 down_revision = "0029_defaults"
 branch_labels = None
 depends_on = None
