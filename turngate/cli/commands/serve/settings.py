@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from pathlib import Path
 
 from turngate.cli import terminal
 from turngate.http_environment import problem_of
@@ -19,19 +20,19 @@ def server_settings(**overrides: object) -> Settings:
     ``overrides``: of the command line; None: as configured. Raises ConfigurationError for settings that are wrong, or that
     want traces which this installation can't send.
     """
-    settings = load_settings(**overrides)
-    for each in environment_warnings(settings):
+    for each in environment_warnings():  # first: a setting that is missing may be misspelled
         terminal.note(("warning: ", "bold yellow"), plain_line(each))
+    settings = load_settings(**overrides)
     configure_logging(settings.log_level, settings.log_format)
     trace_settings(settings.traces, os.environ)  # before anything is waited for
     return settings
 
 
-def environment_warnings(settings: Settings) -> list[str]:
+def environment_warnings() -> list[str]:
     """Return a sentence for each variable that is no setting, and for what HTTP clients can't use of the environment."""
-    text = ""
-    if settings.notifications is not None:
+    text, file = "", os.environ.get("TURNGATE_NOTIFICATIONS")
+    if file:  # it may name variables of its own
         with suppress(OSError):
-            text = settings.notifications.read_text(encoding="utf-8", errors="replace")
+            text = Path(file).expanduser().read_text(encoding="utf-8", errors="replace")
     problem = problem_of(os.environ)
     return [*unknown_variables(os.environ, text), *([problem] if problem else [])]

@@ -92,7 +92,7 @@ async def examine(
 
 async def _findings(settings: Settings, target: str | None, *, probe: bool) -> AsyncIterator[Finding]:
     yield Finding("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
-    yield _environment(settings)
+    yield _environment()
     yield await _temporal_program(settings)
     yield _data_dir(settings)
     yield await asyncio.to_thread(_confinement, settings)
@@ -118,11 +118,11 @@ async def _findings(settings: Settings, target: str | None, *, probe: bool) -> A
         yield finding
 
 
-def _environment(settings: Settings) -> Finding:
+def _environment() -> Finding:
     what, problem = "environment", problem_of(os.environ)
     if problem is not None:
         return Finding(what, problem, good=False)
-    warnings = environment_warnings(settings)
+    warnings = environment_warnings()
     return Finding(what, " ".join(warnings) or "each TURNGATE_ variable is a setting", warns=bool(warnings))
 
 
