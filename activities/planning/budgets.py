@@ -39,6 +39,7 @@ from turngate.domain.runs.budgets import (
     UsedUp,
     exact,
 )
+from turngate.domain.text.sentences import sentences
 from turngate.domain.tools.preview import Preview
 from turngate.domain.tools.results import Failure
 from turngate.domain.tools.summary import describe
@@ -267,7 +268,7 @@ def _preview_text(over: UsedUp) -> str:
 
 def _run_failed(over: UsedUp, refusal: str = "") -> ApplicationError:
     # Nothing of what people wrote with a refusal: this passes through workflow history (I8). The call has it.
-    why = f"{over.reason} More of it was refused: {refusal}." if refusal else over.reason
+    why = sentences(over.reason, f"More of it was refused: {refusal}") if refusal else over.reason
     return ApplicationError(why, over.error_class, type=contract.ERROR_RUN_FAILED, non_retryable=True)
 
 

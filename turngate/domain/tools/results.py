@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
 from turngate.domain.person_ids import for_model
 from turngate.domain.text.json_text import arguments_text
-from turngate.domain.text.sentences import as_sentence
+from turngate.domain.text.sentences import as_sentence, sentences
 from turngate.domain.tools.failures import InputProblem
 
 FailureKind = Literal[
@@ -122,11 +122,14 @@ def invalid_input(reason: str, problem: InputProblem = "wrong_shape") -> Failure
     return Failure(kind="input_validation_error", reason=reason, fields={"problem": problem})
 
 
+NOT_AGAIN = "Do not repeat this call as it is."
+
+
 def denied(rule: str, reason: str) -> Failure:
     """Refused by a policy rule, before any person."""
     return Failure(
         kind="denied",
-        reason=f"Denied by policy rule {rule!r}: {reason} Do not repeat this call as it is.",
+        reason=sentences(f"Denied by policy rule {rule!r}: {reason}", NOT_AGAIN),
         fields={"refused_by": "rule", "rule": rule},
     )
 
@@ -136,7 +139,7 @@ def rejected(by: str, message: str) -> Failure:
     reason = f"They said: {message}" if message else "They gave no reason."
     return Failure(
         kind="rejected",
-        reason=f"An operator rejected this call. {reason} Do not repeat this call as it is.",
+        reason=sentences("An operator rejected this call.", reason, NOT_AGAIN),
         # Not "message": a field of that name would take the place of the reason in what the model reads.
         fields={"refused_by": "operator", "operator": for_model(by), "operator_message": message},
     )
@@ -146,7 +149,7 @@ def repeated(earlier: Failure) -> Failure:
     """The same call again after a refusal: closed without asking anyone a second time (I12)."""
     return Failure(
         kind=earlier.kind,
-        reason=f"This is the same call that was already refused, so no one was asked again. {earlier.reason}",
+        reason=sentences("This is the same call that was already refused, so no one was asked again.", earlier.reason),
         fields={**earlier.fields, "repeat": True},
     )
 
@@ -165,7 +168,7 @@ def forbidden_by_hook(reason: str) -> Failure:
     """Stopped by a hook of the agent's builder, after policy and people, just before it would have run."""
     return Failure(
         kind="denied",
-        reason=f"Denied by the agent's own hook: {reason} Do not repeat this call as it is.",
+        reason=sentences(f"Denied by the agent's own hook: {reason}", NOT_AGAIN),
         fields={"refused_by": "hook"},
     )
 
@@ -225,7 +228,7 @@ def interrupted(by: str, reason: str, *, started: bool, unknown: bool = False, p
     ran = "It had started and was stopped; effects may be partial." if started else "It did not run."
     if unknown:
         ran = f"The call had started. {MAY_HAVE_HAPPENED}"
-    why = f" Reason: {reason}" if reason else ""
+    why = f" Reason: {as_sentence(reason)}" if reason else ""
     fields: dict[str, JsonValue] = {"interrupted_by": for_model(by), "started": started}
     if partial:
         fields["partial_output"] = partial
