@@ -4,6 +4,7 @@
 ``scripted`` (with ``script``) are the adapters.
 """
 
+from turngate.domain.agents.model_profiles import ModelOptions
 from turngate.models.openai.client import OpenAICompatibleModel
 from turngate.models.port import LanguageModel, ModelRequest, OnDelta, StreamingModel
 from turngate.models.registry import Models, ModelSettings
@@ -11,6 +12,7 @@ from turngate.models.scripted import ScriptedModel
 
 __all__ = [
     "LanguageModel",
+    "ModelOptions",
     "ModelRequest",
     "ModelSettings",
     "Models",

@@ -17,6 +17,7 @@ from turngate.domain.agents.model_profiles import (
     Profile,
     Profiles,
     ReasoningEffort,
+    ToolChoice,
 )
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.runs.budgets import Price
@@ -37,6 +38,8 @@ class _Table(BaseModel):
     temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     reasoning_effort: ReasoningEffort | None = None
+    top_p: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
+    tool_choice: ToolChoice | None = None
     context_window: Annotated[int, Field(ge=1)] | None = None
     fallback: list[Spec] = Field(default_factory=list)
     price_in: Annotated[Decimal, Field(ge=0, allow_inf_nan=False)] | None = None
@@ -65,6 +68,8 @@ class _Table(BaseModel):
                 max_output_tokens=self.max_output_tokens,
                 temperature=self.temperature,
                 reasoning_effort=self.reasoning_effort,
+                top_p=self.top_p,
+                tool_choice=self.tool_choice,
             ),
             context_window=self.context_window,
             fallback=tuple(self.fallback),
@@ -123,8 +128,7 @@ def _profile(name: str, table: Any, source: str) -> Profile:
         raise _wrong(source, name, "a name is lower-case letters, digits, '_', '.' and '-', at most 64")
     if not isinstance(table, dict):
         raise _wrong(source, name, 'it is a table: [profile.NAME], then model = "provider:name"')
-    temperature = table.get("temperature")
-    plain = table if temperature is None else {**table, "temperature": _as_float(temperature)}
+    plain = {**table, **{key: _as_float(table[key]) for key in ("temperature", "top_p") if key in table}}
     prices = {key: _as_decimal(plain[key]) for key in plain if key.startswith("price_")}
     try:
         return _Table.model_validate({**plain, **prices}).profile(name)

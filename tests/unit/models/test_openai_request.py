@@ -207,7 +207,7 @@ def test_tools_map_to_functions_in_their_order():
     assert first == {
         "name": "pay",
         "description": "Pay it.",
-        "parameters": pay.manifest.parameters,
+        "parameters": {**pay.manifest.parameters, "additionalProperties": False},
         "strict": True,
     }
     assert second == {

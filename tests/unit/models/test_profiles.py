@@ -54,7 +54,7 @@ def test_a_profile_is_read_whole() -> None:
         ("[profile.Fast]\nmodel = 'a:b'", "[profile.Fast]: a name is"),
         ("[profile.fast]\n", "[profile.fast]: model: Field required"),
         ("[profile.fast]\nmodel = 'slow'", "[profile.fast]: model:"),
-        ("[profile.fast]\nmodel = 'a:b'\ntop_p = 1", "[profile.fast]: top_p: there is no such key"),
+        ("[profile.fast]\nmodel = 'a:b'\ntop_k = 1", "[profile.fast]: top_k: there is no such key"),
         ("[profile.fast]\nmodel = 'a:b'\ntemperature = 3", "temperature: Input should be less"),
         ("[profile.fast]\nmodel = 'a:b'\ntemperature = 'hot'", "temperature:"),
         ("[profile.fast]\nmodel = 'a:b'\ntemperature = nan", "temperature:"),

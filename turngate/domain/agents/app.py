@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
 from turngate.domain.agents.context_window import Context
 from turngate.domain.agents.hooks import Hooks
+from turngate.domain.agents.model_profiles import ModelOptions
 from turngate.domain.agents.no_progress import NoProgress
 from turngate.domain.agents.structured_output import ANSWER_TOOL
 from turngate.domain.contract import RunLimits
@@ -117,6 +118,8 @@ class Agent:
     fallback: Sequence[str] = ()
     context: Context | None = field(default_factory=Context)
     """What happens to conversations that come near the model's window; None: they are sent as they are."""
+    options: ModelOptions = field(default_factory=ModelOptions)
+    """How any model is to answer as this agent; what it leaves out is as the profile says."""
     output: type[BaseModel] | None = None
     """The schema of the final answer. If the model's JSON doesn't fit, it is asked again. None: free text."""
 
@@ -130,6 +133,7 @@ class Agent:
                 "toolkit": (self.toolkit, Toolkit, "a Toolkit: toolkit=Toolkit.of(tool, …)"),
                 "model": (self.model, str, 'a text: "provider:name", or a profile\'s name'),
                 "limits": (self.limits, Limits, "Limits(steps=…, …)"),
+                "options": (self.options, ModelOptions, "ModelOptions(top_p=…, …)"),
                 "context": (self.context, Context | None, "Context(…), or None"),
             },
         )

@@ -13,6 +13,8 @@ from turngate.domain.errors import ConfigurationError, ModelError, ModelErrorCla
 from turngate.domain.runs.budgets import FREE, Price, is_free
 
 ReasoningEffort = Literal["minimal", "low", "medium", "high"]
+ToolChoice = Literal["auto", "required", "none"]
+"""Whether the model decides by itself to call a tool, has to call one, or may call none."""
 
 PROFILE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 """No colon, so a spec is either a profile's name or ``provider:name``."""
@@ -50,6 +52,12 @@ class ModelOptions(BaseModel):
     max_output_tokens: int | None = Field(default=None, ge=1)
     temperature: float | None = Field(default=None, ge=0, le=2, allow_inf_nan=False)
     reasoning_effort: ReasoningEffort | None = None
+    top_p: float | None = Field(default=None, gt=0, le=1, allow_inf_nan=False)
+    tool_choice: ToolChoice | None = None
+
+    def over(self, others: ModelOptions) -> ModelOptions:
+        """Return these options, and the others where these say nothing."""
+        return others.model_copy(update=self.model_dump(exclude_none=True))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,7 @@ from turngate.domain.errors import ModelError
 from turngate.domain.tools.results import wire_text
 from turngate.domain.tools.tool import ToolManifest
 from turngate.models.accepted_ids import MISTRAL, OPENAI, AcceptedIds
+from turngate.models.openai.strict import NotStrictError, strict_schema, warn_not_strict
 from turngate.models.port import ModelRequest
 
 # The order of messages that strict servers require. Pure.
@@ -112,6 +113,8 @@ def request_body(model: str, request: ModelRequest, *, of_openai: bool = False) 
         "max_completion_tokens" if of_openai else "max_tokens": request.options.max_output_tokens,
         "temperature": request.options.temperature,
         "reasoning_effort": request.options.reasoning_effort,
+        "top_p": request.options.top_p,
+        "tool_choice": request.options.tool_choice if request.tools else None,  # a server refuses it without tools
     }
     return body | {name: value for name, value in options.items() if value is not None}
 
@@ -261,7 +264,10 @@ def _tool(manifest: ToolManifest) -> dict[str, Any]:
         "parameters": parameters,
     }
     if manifest.strict:
-        function["strict"] = True
+        try:
+            function |= {"parameters": strict_schema(parameters), "strict": True}
+        except NotStrictError as why:
+            warn_not_strict(manifest.name, str(why))
     return {"type": "function", "function": function}
 
 

@@ -16,6 +16,7 @@ from turngate.domain.agents.structured_output import ANSWER_TOOL
 from turngate.domain.conversation.messages import Message
 from turngate.domain.errors import ModelError
 from turngate.domain.tools.tool import ToolManifest
+from turngate.models.openai.strict import NotStrictError, strict_schema, warn_not_strict
 from turngate.models.port import ModelRequest
 from turngate.models.pydantic_ai.opaque import own
 from turngate.models.pydantic_ai.request import cache_mark
@@ -31,7 +32,7 @@ def request_parameters(request: ModelRequest, model: Model[Any], provider: str) 
     Raises:
         ModelError: ``configuration``, for a provider tool that does not say how this provider runs it.
     """
-    functions = [_tool(manifest) for manifest in request.tools if manifest.kind != "provider"]
+    functions = [_tool(manifest, model, provider) for manifest in request.tools if manifest.kind != "provider"]
     native = [_native(manifest, provider) for manifest in request.tools if manifest.kind == "provider"]
     if request.output is None:
         return ModelRequestParameters(function_tools=functions, native_tools=native)
@@ -61,6 +62,10 @@ def settings(request: ModelRequest, model: Model[Any], provider: str, *, timeout
         values["max_tokens"] = options.max_output_tokens
     if options.temperature is not None:
         values["temperature"] = options.temperature
+    if options.top_p is not None:
+        values["top_p"] = options.top_p
+    if options.tool_choice is not None and request.tools:
+        values["tool_choice"] = options.tool_choice
     if options.reasoning_effort is not None and model.profile.get("supports_thinking", False):
         values["thinking"] = options.reasoning_effort
     if (ttl := _system_mark(request.messages, provider)) is not None and provider in SYSTEM_CACHE:
@@ -76,7 +81,26 @@ def _system_mark(messages: Sequence[Message], provider: str) -> Any:
     return next((mark for mark in marks if mark is not None), None)
 
 
-def _tool(manifest: ToolManifest) -> ToolDefinition:
+STRICT: Final = ("openai", "azure", "anthropic", "groq", "xai", "grok")
+"""How the names of the providers begin that hold their models to a strict schema, unless a model's profile says otherwise."""
+
+
+def _is_strict(manifest: ToolManifest, model: Model[Any], provider: str) -> bool:
+    if not manifest.strict:
+        return False
+    profiled = [bool(value) for key, value in model.profile.items() if key.endswith("supports_strict_tool_definition")]
+    if not (any(profiled) if profiled else provider.startswith(STRICT)):
+        warn_not_strict(manifest.name, f"{provider} can't hold this model to a schema")
+        return False
+    try:
+        strict_schema(manifest.parameters)
+    except NotStrictError as why:
+        warn_not_strict(manifest.name, str(why))
+        return False
+    return True
+
+
+def _tool(manifest: ToolManifest, model: Model[Any], provider: str) -> ToolDefinition:
     parameters: dict[str, Any] = dict(manifest.parameters)
     if parameters.get("type", "object") == "object" and "$ref" not in parameters:
         parameters = {"type": "object", "properties": {}, **parameters}
@@ -84,7 +108,7 @@ def _tool(manifest: ToolManifest) -> ToolDefinition:
         name=manifest.name,
         description=manifest.description,
         parameters_json_schema=parameters,
-        strict=manifest.strict,
+        strict=_is_strict(manifest, model, provider),
     )
 
 
