@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Final, get_args
 
 from turngate.domain.agents.app import Agent
-from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.policy.policy import evaluate
 from turngate.domain.tools.summary import free_texts
 from turngate.domain.tools.tool import Tool, ToolKind
-from turngate.models.profiles import find_models_file, load_profiles
-from turngate.models.registry import Models, ModelSettings
 from turngate.policies.lint import doubts
 from turngate.runtime.app_loader import LoadedApp
+from turngate.runtime.model_settings import build_models
 from turngate.runtime.settings import Settings
 from turngate.toolkits.mcp import odd_tools
 
@@ -93,23 +90,6 @@ def _not_offered(app: LoadedApp, agent: Agent, tool: Tool) -> str | None:
         f"tool {tool.name!r} of agent {agent.name!r} runs at the model's provider, where no one can approve a call first, and "
         f"the policy answers {verdict.answer} (rule {verdict.rule!r}): the model does not get the tool. Allow it with a "
         "rule, or remove it"
-    )
-
-
-def build_models(
-    settings: Settings, *, script_base: Path, make: Callable[[ModelSettings, Profiles], Models] = Models
-) -> Models:
-    """Return the models of this process. ``script_base``: the directory of ``scripted:FILE`` and ``models.toml``.
-
-    Raises ConfigurationError when the file of profiles is wrong.
-    """
-    return make(
-        ModelSettings(
-            openai_base_url=settings.openai_base_url,
-            openai_api_key=settings.openai_api_key,
-            script_base=script_base,
-        ),
-        load_profiles(find_models_file(settings.models_file, settings.data_dir, script_base)),
     )
 
 

@@ -25,9 +25,9 @@ from turngate.evals.facts import CaseRun, Play, case_run
 from turngate.evals.planning import Planned, plan
 from turngate.evals.report import Attempt, Report
 from turngate.evals.stage import WORKSPACES, Stage, staged
-from turngate.models.profiles import find_models_file, load_profiles
-from turngate.models.registry import Models, ModelSettings
+from turngate.models.registry import Models
 from turngate.runtime.app_loader import LoadedApp, check_app
+from turngate.runtime.model_settings import build_models
 from turngate.runtime.settings import Settings, load_settings
 from turngate.store.runs import runs
 from turngate.wire.orders import StartOrder
@@ -88,7 +88,7 @@ async def run_cases(
     """
     options = options or EvalOptions()
     loaded = app if isinstance(app, LoadedApp) else check_app(app, base=options.base or Path.cwd())
-    models = _models(options.settings or load_settings(), loaded.base)
+    models = build_models(options.settings or load_settings(), script_base=loaded.base)
     try:
         planned = _planned(loaded, cases, models, options)
         jobs = [_Job(planned=each, attempt=1 + at) for each in planned for at in range(options.repeat)]
@@ -119,18 +119,6 @@ def _planned(loaded: LoadedApp, cases: Sequence[Case], models: Models, options: 
     if options.parallel < 1 or options.repeat < 1:
         raise ConfigurationError("parallel and repeat must be at least 1")
     return planned
-
-
-def _models(settings: Settings, base: Path) -> Models:
-    """Return the models that a worker with these settings would have."""
-    return Models(
-        ModelSettings(
-            openai_base_url=settings.openai_base_url,
-            openai_api_key=settings.openai_api_key,
-            script_base=base,
-        ),
-        load_profiles(find_models_file(settings.models_file, settings.data_dir, base)),
-    )
 
 
 @contextmanager

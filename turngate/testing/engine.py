@@ -45,6 +45,8 @@ from turngate.models.scripted import ScriptedModel
 from turngate.recording import record, request_ids
 from turngate.runtime.app_loader import check_app
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
+from turngate.runtime.model_settings import build_models
+from turngate.runtime.settings import load_settings
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
 from turngate.testing.harness import (
@@ -279,7 +281,8 @@ async def running_app(app: App, directory: Path, **options: Unpack[RunningAppOpt
     # A test's model answers for the agents. It usually has no answers for a judge.
     tested = app if one is None or options.get("answers_judge") else replace(app, judge=None)
     loaded = check_app(tested.with_handlers(options.get("handlers") or {}), base=options.get("base") or Path.cwd())
-    own_models = Models(ModelSettings(script_base=loaded.base))
+    # As a worker's would be, so that what an error says to set has an effect; a test's own model needs no settings.
+    own_models = Models(ModelSettings()) if one is not None else build_models(load_settings(), script_base=loaded.base)
     database = Database(sqlite_url(directory / "turngate.db"))
     try:
         await database.migrate()

@@ -27,7 +27,7 @@ from pydantic import TypeAdapter
 
 from activities.engine.engine import Engine
 from turngate.cli import builders_app, stores, terminal
-from turngate.cli.builders_app import build_models, require_model_names
+from turngate.cli.builders_app import require_model_names
 from turngate.cli.dev.script_steps import SCRIPTED, Pace, PacedModels, scripts_of
 from turngate.cli.dev.trials import try_call
 from turngate.cli.parts.confinement import workspaces_of
@@ -42,6 +42,7 @@ from turngate.models.profiles import find_models_file
 from turngate.runtime.app_errors import is_own
 from turngate.runtime.app_loader import LoadedApp, load_app
 from turngate.runtime.die_with_parent import die_with
+from turngate.runtime.model_settings import build_models
 from turngate.runtime.settings import Settings, load_settings
 from turngate.runtime.telemetry import configure_logging
 from turngate.text.plain_text import plain

@@ -12,7 +12,6 @@ from typing import Final
 from activities.planning.judge import CallToJudge, JudgeReply, ask_judge
 from approvals_api.validation.exact_json import parse_exact
 from turngate.cli import stores, terminal
-from turngate.cli.builders_app import build_models
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.errors import ConfigurationError, InvalidInputError
 from turngate.domain.policy.grants import Grant
@@ -27,6 +26,7 @@ from turngate.policies.explain import AskedCall, explain, in_order
 from turngate.policies.facts import DISTRUSTED, lies_in, without_permissions
 from turngate.policies.judge_reports import JudgeReport, decided
 from turngate.runtime.app_loader import LoadedApp, load_app
+from turngate.runtime.model_settings import build_models
 from turngate.runtime.policy_files import read_text
 from turngate.runtime.settings import Settings, load_stack_settings
 from turngate.store.clock import as_text

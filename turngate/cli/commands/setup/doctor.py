@@ -25,7 +25,7 @@ from turngate.cli.api_link import ApiLink
 from turngate.cli.api_server import listen
 from turngate.cli.api_settings import api_settings, configured_channels, label_settings, link_warning
 from turngate.cli.app_choice import APPS_NAMED, apps_here
-from turngate.cli.builders_app import build_models, require_model_names
+from turngate.cli.builders_app import require_model_names
 from turngate.cli.commands.serve.settings import environment_warnings
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.led_commands import led_text
@@ -40,6 +40,7 @@ from turngate.runtime import signed_heads, temporal_client
 from turngate.runtime.app_loader import LoadedApp, load_app
 from turngate.runtime.embedded_temporal import temporal_binary
 from turngate.runtime.locations import RunningStack, open_to_others
+from turngate.runtime.model_settings import build_models
 from turngate.runtime.settings import Settings, load_stack_settings
 from turngate.runtime.workspaces import Workspaces
 from turngate.store import agents, schema

@@ -11,7 +11,6 @@ from typing import Annotated, Literal
 import typer
 
 from turngate.cli import terminal
-from turngate.cli.builders_app import build_models
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import DEFAULT_APP, AppArgument, AsJson, DataDir
 from turngate.domain.agents.model_profiles import Profile, Profiles
@@ -20,6 +19,7 @@ from turngate.domain.errors import TurngateError
 from turngate.models.port import ModelRequest
 from turngate.models.registry import Models
 from turngate.runtime.app_loader import LoadedApp, load_app
+from turngate.runtime.model_settings import build_models
 from turngate.runtime.settings import Settings, load_settings
 from turngate.text.plain_text import plain
 
