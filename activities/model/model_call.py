@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+import httpx
 from temporalio.exceptions import ApplicationError
 
 from activities.engine.author_code import await_author
@@ -30,8 +31,9 @@ from turngate.domain.conversation.malformed import corrective, without_calls
 from turngate.domain.conversation.messages import Message, ModelResponse, TextPart
 from turngate.domain.conversation.written_calls import checked_text
 from turngate.domain.crashes import report_crash
-from turngate.domain.errors import ConfigurationError, ModelError, ModelErrorClass
+from turngate.domain.errors import ADAPTER_BUG, ConfigurationError, ModelError
 from turngate.domain.text.durations import span
+from turngate.domain.text.sentences import as_sentence
 from turngate.domain.tools.tool import Tool, ToolManifest
 from turngate.models.port import LanguageModel, ModelRequest
 from turngate.runtime.telemetry import redact_text
@@ -44,8 +46,8 @@ LONGEST_WAIT_SECONDS = 60
 TRANSFORM_SECONDS = 300.0
 """Of one hook; it may ask the model for a summary."""
 MAX_REASON_CHARS = 16_000
-ADAPTER_BUGS = (TypeError, AttributeError, NameError, ImportError, NotImplementedError, AssertionError)
-"""Raised by an adapter's own code, whatever the provider answers: the same request fails again."""
+BROKEN_CONNECTION = (OSError, TimeoutError, httpx.TransportError)
+"""What an adapter that doesn't translate it may raise of its connection. Anything else is a bug in its code."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class ModelCall:
     ) -> ModelResponse:
         """Return the answer of the model of this spec. Raises ConfigurationError, ModelError."""
         agent, model = step.agent, await self._router.resolve(step.agent, spec)
-        options = self._engine.profiles.options(spec)
+        options = agent.options.over(self._engine.profiles.options(spec))
         system = Message(role="system", parts=(TextPart(text=agent.instructions),))
 
         async def request(fitting: History) -> ModelResponse:
@@ -189,8 +191,8 @@ class ModelCall:
         if isinstance(error, ConfigurationError):
             return ApplicationError(message, "configuration", type=contract.ERROR_CONFIGURATION, non_retryable=True)
         # Temporal's own bounds cover waiting and working together; only we know that all of it was waiting.
-        tried_for = now() - attempt.since
-        retries = error.retryable and tried_for < step.agent.limits.model_retry
+        left = _seconds_left(step, attempt)
+        retries = error.retryable and left > 0 and (error.retry_after_seconds or 0.0) <= left
         if not retries:
             return ApplicationError(message, error.error_class, type=contract.ERROR_MODEL, non_retryable=True)
         # Ours, not the retry policy's: its interval is for lost workers, who are replaced sooner than a provider recovers.
@@ -229,32 +231,46 @@ def failure_of(error: ApplicationError) -> ModelFailure | None:
 def _with_time_left(
     step: RunStep, attempt: Attempt, error: ModelError | ConfigurationError
 ) -> ModelError | ConfigurationError:
-    """Return the error; no longer retryable if the provider asks to come back too late, so that a fallback may answer.
+    """Return the error; no longer retryable if the time for the model is over, and a fallback may answer then.
 
-    A run that has waited for as long as ``model_retry`` asks its fallback, too, if its agent's limits say so.
+    It is over, too, where the provider asks to come back too late. A run that may not fall back fails with that reason.
     """
     if isinstance(error, ConfigurationError) or not error.retryable:
         return error
-    left = max(0.0, (step.agent.limits.model_retry - (now() - attempt.since)).total_seconds())
+    may_fall_back = step.agent.limits.falls_back_after_retry(attended=step.run.attended)
+    left = _seconds_left(step, attempt)
     why = ""
     if error.retry_after_seconds is not None and error.retry_after_seconds > left:
         why = f"It asks to come back in {span(error.retry_after_seconds)}; model_retry allows {span(left)} more"
-    elif not left and step.agent.limits.falls_back_after_retry(attended=step.run.attended):
+    elif not left and may_fall_back:
         why = "It failed for as long as model_retry allows"
     if not why:
         return error
-    message = f"{error.message.rstrip('.')}. {why}."
-    return ModelError(message, error_class=error.error_class, retryable=False, status=error.status)
+    return ModelError(
+        f"{as_sentence(error.message)} {why}.",
+        error_class=error.error_class,
+        retryable=not may_fall_back,
+        retry_after_seconds=error.retry_after_seconds,
+        status=error.status,
+    )
+
+
+def _seconds_left(step: RunStep, attempt: Attempt) -> float:
+    """Return for how long a model that fails is still tried again."""
+    return max(0.0, (step.agent.limits.model_retry - (now() - attempt.since)).total_seconds())
 
 
 def _adapter_error(error: Exception, model: str) -> ModelError:
-    """Return what an adapter raised against the port's terms as the error that a run reports, with its text and no keys."""
+    """Return what an adapter raised against the port's terms as the error that a run reports, with its text and no keys.
+
+    An answer that it can't read is a ModelError of the adapter's own. Whatever its code raises besides that is a bug, and isn't
+    paid for again: the same request fails again.
+    """
     reason = redact_text(" ".join(str(error).split()))[:MAX_REASON_CHARS]
     what = f"the adapter of model {model!r} raised {type(error).__name__}: {reason}"
-    if isinstance(error, ADAPTER_BUGS):
-        return ModelError(what, error_class="configuration", retryable=False)
-    error_class: ModelErrorClass = "unreachable" if isinstance(error, OSError | TimeoutError) else "bad_response"
-    return ModelError(what, error_class=error_class, retryable=True)
+    if isinstance(error, BROKEN_CONNECTION):
+        return ModelError(what, error_class="unreachable", retryable=True)
+    return ModelError(f"{as_sentence(what)} {ADAPTER_BUG}", error_class="configuration", retryable=False)
 
 
 def _is_allowed(tool: Tool, rules: RulesInForce | None) -> bool:

@@ -162,16 +162,19 @@ async def test_what_passes_is_tried_again_and_never_falls_back(client: Client, s
 async def test_what_does_not_pass_in_time_falls_back_or_ends_the_run(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """A provider that asks to come back after ``model_retry`` isn't waited for: no event promises a retry."""
+    """A provider that asks to come back after ``model_retry`` isn't waited for: no event promises a retry.
+
+    A fallback answers an unattended run then. An attended one fails, so that its person may decide.
+    """
     away = broken("rate_limited", retryable=True, wait=3_600)
     done = ListModel(says("Done."))
     async with routed(client, sqlite, bench, test=ListModel(away), b=done, fallback=["scripted:b"]) as engine:
-        ended = await engine.ended(await engine.start())
+        ended = await engine.ended(await engine.start(unattended="rules"))
         assert (ended.status, await fell(engine, ended)) == (
             "completed",
             [("scripted:test", "scripted:b", "rate_limited")],
         )
-    async with routed(client, sqlite, bench, test=ListModel(away)) as engine:
+    async with routed(client, sqlite, bench, test=ListModel(away), b=done, fallback=["scripted:b"]) as engine:
         ended = await engine.ended(await engine.start())
         assert (ended.status, ended.error_class) == ("failed", "rate_limited")
         assert ended.reason == "it broke. It asks to come back in 1 h; model_retry allows 9 min more."
@@ -203,23 +206,37 @@ async def test_an_outage_without_end_is_answered_by_the_fallback_of_an_unattende
         assert await fell(engine, ended) == fallen
 
 
+@pytest.mark.parametrize(
+    "bug",
+    [
+        TypeError("no model takes 'tools'"),
+        *(
+            pytest.param(of("x"), marks=pytest.mark.exhaustive)
+            for of in (KeyError, IndexError, ValueError, RuntimeError)
+        ),
+    ],
+    ids=lambda bug: type(bug).__name__,
+)
 async def test_whatever_an_adapter_raises_is_reported_and_tried_again_as_its_class_says(
-    client: Client, sqlite: Database, bench: Bench
+    client: Client, sqlite: Database, bench: Bench, bug: Exception
 ) -> None:
     """What may pass is retried, with an event from the first time; a bug in the adapter ends the run at once, with its text."""
-    model = ListModel(ConnectionResetError("reset by sk-proj-4f9aB2c7D1e8F3a6B5c0D9e2"), says(LOOK), KeyError("nope"))
+    model = ListModel(ConnectionResetError("reset by sk-proj-4f9aB2c7D1e8F3a6B5c0D9e2"), says(LOOK))
     async with routed(client, sqlite, bench, test=model) as engine:
-        model.responses.append(TypeError("no model takes 'tools'"))
+        model.responses.append(bug)
         run = await engine.ended(await engine.start("Go."))
         retried = [each.payload for each in await engine.events(run) if each.type == "model.retrying"]
-        assert [(each["error_class"], each["attempt"]) for each in retried] == [("unreachable", 1), ("bad_response", 1)]
+        assert [(each["error_class"], each["attempt"]) for each in retried] == [("unreachable", 1)]
         assert retried[0]["message"].startswith(
             "the adapter of model 'scripted:test' raised ConnectionResetError: reset by "
         )
         assert "4f9aB2c7" not in retried[0]["message"]
-        assert len(model.seen) == 4
+        assert len(model.seen) == 3
         assert (run.status, run.error_class) == ("failed", "configuration")
-        assert run.reason == "the adapter of model 'scripted:test' raised TypeError: no model takes 'tools'"
+        assert run.reason == (
+            f"the adapter of model 'scripted:test' raised {type(bug).__name__}: {bug}. This is a bug in the adapter, so the "
+            "request is not sent again."
+        )
 
 
 async def test_a_chain_of_fallbacks_is_followed_to_its_end(client: Client, sqlite: Database, bench: Bench) -> None:

@@ -120,6 +120,9 @@ ModelErrorClass = Literal[
 ]
 
 
+ADAPTER_BUG = "This is a bug in the adapter, so the request is not sent again."
+
+
 class ModelError(TurngateError):
     """The model's provider failed.
 

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from pydantic_ai.exceptions import UnexpectedModelBehavior
 from support.fake_provider import FakeProvider, closed_port
 from unit.models.wire.recordings import (
     ANTHROPIC,
@@ -181,7 +182,7 @@ async def test_a_closed_port_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_a_client_raises_before_it_sends() -> None:
-    """No AWS credentials: authentication; an unforeseen exception: a response that cannot be read."""
+    """No AWS credentials: authentication; what a client can't read: a bad response; an error of our own code: a bug."""
     endpoint = ProviderEndpoint(
         provider="bedrock", model="m", url="http://x", key="AWS_X", base_url="TURNGATE_BEDROCK_BASE_URL"
     )
@@ -190,6 +191,23 @@ def test_what_a_client_raises_before_it_sends() -> None:
         pass
 
     assert model_error(NoCredentialsError("none"), endpoint).error_class == "authentication"
-    assert model_error(KeyError("output"), endpoint).error_class == "bad_response"
+    with pytest.raises(ValueError, match="Expecting") as unread:
+        json.loads("{")
+    with pytest.raises(UnicodeDecodeError) as no_text:
+        b"\xff".decode()
+    for unreadable in (unread.value, no_text.value, UnexpectedModelBehavior("no choices")):
+        bad = model_error(unreadable, endpoint)
+        assert (bad.error_class, bad.retryable) == ("bad_response", True)
+    for of_code in (
+        KeyError("output"),
+        IndexError(0),
+        ValueError("x"),
+        RuntimeError("x"),
+        AttributeError("x"),
+        TypeError(),
+    ):
+        bug = model_error(of_code, endpoint)
+        assert (bug.error_class, bug.retryable) == ("configuration", False)
+        assert "bug in the adapter" in bug.message
     own = ModelError("x", error_class="permission", retryable=False)
     assert model_error(own, endpoint) is own

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,7 +32,8 @@ from pydantic_ai.exceptions import (
     UserError,
 )
 
-from turngate.domain.errors import ModelError, ModelErrorClass
+from turngate.domain.errors import ADAPTER_BUG, ModelError, ModelErrorClass
+from turngate.domain.text.sentences import as_sentence
 from turngate.models.openai.errors import (
     LOOKS_LIKE_A_KEY,
     MAX_REASON_CHARS,
@@ -103,13 +105,20 @@ def model_error(error: Exception, endpoint: ProviderEndpoint) -> ModelError:
     )
     wait = error.retry_after if retryable and isinstance(error, ModelAPIError) else None
     return ModelError(
-        f"{message}. It said: {reason}" if reason else message,
+        f"{as_sentence(message)} It said: {reason}" if reason else message,
         error_class=error_class,
         retryable=retryable,
         retry_after_seconds=None if wait is None else min(max(0.0, wait), MAX_RETRY_AFTER_SECONDS),
         status=status,
     )
 
+
+LIBRARY: Final = "pydantic_ai/models/"
+READS: Final = ("_process_", "_get_event_iterator")
+"""How the functions of pydantic-ai's models begin that read an answer, whole or streamed."""
+UNREADABLE: Final = (UnicodeError, EOFError, OSError, RecursionError)
+"""Errors of Python's own that a provider's answer may raise where it is read. Any other (KeyError …) is a bug of our side; a
+client's own errors have classes of its own."""
 
 _Kind = tuple[ModelErrorClass, bool, str]
 """The class, whether the same request may succeed later, and the message, with fields of the endpoint."""
@@ -154,7 +163,15 @@ def _classified(error: Exception, status: int | None, reason: str) -> _Kind:
         return "authentication", False, "there are no credentials for {at}{set_key}"
     if type(error).__module__.startswith("botocore."):  # refused before it was sent: a wrong address or profile
         return "configuration", False, "the client of {at} cannot send the request"
+    if type(error).__module__ == "builtins" and not isinstance(error, UNREADABLE) and not _is_of_reading(error):
+        return "configuration", False, f"the adapter for {{at}} raised {type(error).__name__}. {ADAPTER_BUG}"
     return "bad_response", True, "the answer from {at} cannot be read"
+
+
+def _is_of_reading(error: Exception) -> bool:
+    """Tell whether pydantic-ai raised this where it reads an answer: it takes a missing member for granted, for one."""
+    functions = (frame.f_code for frame, _line in traceback.walk_tb(error.__traceback__))
+    return any(each.co_name.startswith(READS) and LIBRARY in each.co_filename for each in functions)
 
 
 def _rejected(status: int | None, reason: str) -> _Kind:
