@@ -75,7 +75,7 @@ def test_what_strict_cannot_say_is_named(schema: dict[str, Any], why: str) -> No
 
 
 def test_inner_objects_are_closed_and_what_takes_null_is_required() -> None:
-    """Also behind references; defaults are left out."""
+    """Also where references lead; defaults are left out."""
     inner = {"type": "object", "properties": {"n": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None}}}
     strict = strict_schema({"properties": {"a": {"$ref": "#/$defs/A"}}, "required": ["a"], "$defs": {"A": inner}})
     assert strict["$defs"]["A"] == {
