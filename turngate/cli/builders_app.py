@@ -9,9 +9,9 @@ from turngate.domain.agents.app import Agent
 from turngate.domain.policy.policy import evaluate
 from turngate.domain.tools.summary import free_texts
 from turngate.domain.tools.tool import Tool, ToolKind
+from turngate.models.registry import build_models
 from turngate.policies.lint import doubts
 from turngate.runtime.app_loader import LoadedApp
-from turngate.runtime.model_settings import build_models
 from turngate.runtime.settings import Settings
 from turngate.toolkits.mcp import odd_tools
 

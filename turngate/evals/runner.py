@@ -25,9 +25,8 @@ from turngate.evals.facts import CaseRun, Play, case_run
 from turngate.evals.planning import Planned, plan
 from turngate.evals.report import Attempt, Report
 from turngate.evals.stage import WORKSPACES, Stage, staged
-from turngate.models.registry import Models
+from turngate.models.registry import Models, build_models
 from turngate.runtime.app_loader import LoadedApp, check_app
-from turngate.runtime.model_settings import build_models
 from turngate.runtime.settings import Settings, load_settings
 from turngate.store.runs import runs
 from turngate.wire.orders import StartOrder

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import httpx
 from pydantic import SecretStr
@@ -16,6 +17,7 @@ from turngate.domain.errors import ConfigurationError
 from turngate.http_environment import client_for
 from turngate.models.openai.client import OpenAICompatibleModel
 from turngate.models.port import LanguageModel
+from turngate.models.profiles import find_models_file, load_profiles
 from turngate.models.pydantic_ai.loader import FORMS as PROVIDER_FORMS
 from turngate.models.pydantic_ai.loader import PROVIDERS, knows_provider, provider_model
 from turngate.models.scripted import ScriptedModel
@@ -51,6 +53,26 @@ class ModelSettings:
     openai_api_key: SecretStr | None = None
     script_base: Path = Path()
     timeout_seconds: float = 120.0
+
+
+class FromSettings(Protocol):
+    """What models need of the settings, whose other fields are not theirs (``turngate.runtime.settings.Settings``)."""
+
+    @property
+    def openai_base_url(self) -> str | None:
+        """As of :class:`ModelSettings`."""
+
+    @property
+    def openai_api_key(self) -> SecretStr | None:
+        """As of :class:`ModelSettings`."""
+
+    @property
+    def models_file(self) -> Path | None:
+        """The file of profiles, if one is named."""
+
+    @property
+    def data_dir(self) -> Path:
+        """Where the file is looked for first."""
 
 
 class Models:
@@ -170,3 +192,20 @@ def _state_of(file: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return state.st_ino, state.st_size, state.st_mtime_ns
+
+
+def build_models(
+    settings: FromSettings, *, script_base: Path, make: Callable[[ModelSettings, Profiles], Models] = Models
+) -> Models:
+    """Return the models of this process. ``script_base``: the directory of ``scripted:FILE`` and ``models.toml``.
+
+    Raises ConfigurationError when the file of profiles is wrong.
+    """
+    return make(
+        ModelSettings(
+            openai_base_url=settings.openai_base_url,
+            openai_api_key=settings.openai_api_key,
+            script_base=script_base,
+        ),
+        load_profiles(find_models_file(settings.models_file, settings.data_dir, script_base)),
+    )

@@ -40,12 +40,11 @@ from turngate.domain.text.sqlite_urls import sqlite_url
 from turngate.domain.text.suggestions import refuse_unknown
 from turngate.domain.tools.declared_parts import Handler
 from turngate.models.port import LanguageModel
-from turngate.models.registry import Models, ModelSettings
+from turngate.models.registry import Models, ModelSettings, build_models
 from turngate.models.scripted import ScriptedModel
 from turngate.recording import record, request_ids
 from turngate.runtime.app_loader import check_app
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
-from turngate.runtime.model_settings import build_models
 from turngate.runtime.settings import load_settings
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
+from support.fake_provider import completion, serving_provider
 
 from turngate import Agent, App, Policy, Rule, Toolkit, tool
 from turngate.domain.errors import ConflictError
@@ -54,3 +55,15 @@ async def test_a_run_that_waits_for_a_second_approval_says_so(tmp_path: Path) ->
         engine._deadline = NEVER
         with pytest.raises(AssertionError, match=rf"no pending request in run {run} .*; the run is completed: "):
             await engine.request(run)
+
+
+async def test_a_models_settings_are_those_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the error of a model without a key says to set has an effect."""
+    agent = Agent(name="asker", instructions="Ask.", toolkit=Toolkit.of(pay), model="openai:m")
+    with serving_provider() as provider:
+        provider.answer(completion("Hello."))
+        monkeypatch.setenv("TURNGATE_OPENAI_BASE_URL", provider.base_url)
+        monkeypatch.setenv("TURNGATE_STREAMING", "off")
+        async with running_app(App(agents=[agent]), tmp_path) as engine:
+            assert (await engine.ended(await engine.start("Hi."))).final_text == "Hello."
+        assert provider.requests[0].path.endswith("/chat/completions")

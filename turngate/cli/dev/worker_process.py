@@ -39,10 +39,10 @@ from turngate.cli.temporal_link import connect_when_there
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.errors import TurngateError
 from turngate.models.profiles import find_models_file
+from turngate.models.registry import build_models
 from turngate.runtime.app_errors import is_own
 from turngate.runtime.app_loader import LoadedApp, load_app
 from turngate.runtime.die_with_parent import die_with
-from turngate.runtime.model_settings import build_models
 from turngate.runtime.settings import Settings, load_settings
 from turngate.runtime.telemetry import configure_logging
 from turngate.text.plain_text import plain

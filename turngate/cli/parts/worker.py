@@ -22,11 +22,10 @@ from turngate.cli import builders_app, terminal
 from turngate.cli.parts.confinement import confine_tools, workspaces_of
 from turngate.cli.parts.stop import bounded
 from turngate.domain.errors import ConfigurationError
-from turngate.models.registry import Models, declared_models
+from turngate.models.registry import Models, build_models, declared_models
 from turngate.runtime.app_loader import LoadedApp, by_ids, publish_agents
 from turngate.runtime.fair_share import FairShare, fair_tuner
 from turngate.runtime.loop_watch import LoopWatch
-from turngate.runtime.model_settings import build_models
 from turngate.runtime.settings import Settings
 from turngate.store import agents
 from turngate.store.database import Database

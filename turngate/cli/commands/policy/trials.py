@@ -20,13 +20,12 @@ from turngate.domain.policy.policy import Policy
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.known_tools import KnownTool
 from turngate.domain.tools.tool import Tool
-from turngate.models.registry import Models
+from turngate.models.registry import Models, build_models
 from turngate.policies.backtest import Report, judge
 from turngate.policies.explain import AskedCall, explain, in_order
 from turngate.policies.facts import DISTRUSTED, lies_in, without_permissions
 from turngate.policies.judge_reports import JudgeReport, decided
 from turngate.runtime.app_loader import LoadedApp, load_app
-from turngate.runtime.model_settings import build_models
 from turngate.runtime.policy_files import read_text
 from turngate.runtime.settings import Settings, load_stack_settings
 from turngate.store.clock import as_text

@@ -36,11 +36,11 @@ from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConfigurationError, TurngateError, UnfinishedRestoreError, UnknownSchemaError
 from turngate.http_environment import problem_of
 from turngate.models.port import ModelRequest
+from turngate.models.registry import build_models
 from turngate.runtime import signed_heads, temporal_client
 from turngate.runtime.app_loader import LoadedApp, load_app
 from turngate.runtime.embedded_temporal import temporal_binary
 from turngate.runtime.locations import RunningStack, open_to_others
-from turngate.runtime.model_settings import build_models
 from turngate.runtime.settings import Settings, load_stack_settings
 from turngate.runtime.workspaces import Workspaces
 from turngate.store import agents, schema

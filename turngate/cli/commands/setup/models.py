@@ -17,9 +17,8 @@ from turngate.domain.agents.model_profiles import Profile, Profiles
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import TurngateError
 from turngate.models.port import ModelRequest
-from turngate.models.registry import Models
+from turngate.models.registry import Models, build_models
 from turngate.runtime.app_loader import LoadedApp, load_app
-from turngate.runtime.model_settings import build_models
 from turngate.runtime.settings import Settings, load_settings
 from turngate.text.plain_text import plain
 
