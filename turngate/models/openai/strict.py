@@ -33,12 +33,7 @@ def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _strict(schema: Any, place: str, depth: int) -> dict[str, Any]:
-    if depth == 0:
-        raise NotStrictError(f"{place} nest deeper than {MAX_DEPTH} levels")
-    if not isinstance(schema, Mapping) or not schema:
-        raise NotStrictError(f"{place} may be anything")
-    if refused := sorted(_REFUSED & schema.keys()):
-        raise NotStrictError(f"{place} use {refused[0]!r}")
+    _require_fit(schema, place, depth)
     closed = {key: value for key, value in schema.items() if key != "default"}
     for key in ("$defs", "definitions"):
         if isinstance(each := schema.get(key), Mapping):
@@ -49,9 +44,18 @@ def _strict(schema: Any, place: str, depth: int) -> dict[str, Any]:
         closed["items"] = _strict(schema["items"], f"the items of {place}", depth - 1)
     if schema.get("type") == "object":
         closed |= _closed(schema, place, depth)
-    elif "object" in (schema.get("type") or ()) and isinstance(schema.get("type"), list):
-        raise NotStrictError(f"{place} may be an object or something else")
     return closed
+
+
+def _require_fit(schema: Any, place: str, depth: int) -> None:
+    if depth == 0:
+        raise NotStrictError(f"{place} nest deeper than {MAX_DEPTH} levels")
+    if not isinstance(schema, Mapping) or not schema:
+        raise NotStrictError(f"{place} may be anything")
+    if refused := sorted(_REFUSED & schema.keys()):
+        raise NotStrictError(f"{place} use {refused[0]!r}")
+    if isinstance(kinds := schema.get("type"), list) and "object" in kinds:
+        raise NotStrictError(f"{place} may be an object or something else")
 
 
 def _closed(schema: Mapping[str, Any], place: str, depth: int) -> dict[str, Any]:
