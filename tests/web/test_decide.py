@@ -287,7 +287,7 @@ async def press_a_twice(page):
 async def test_a_never_approves_what_is_not_on_the_screen(site, open_page):
     """While the call is scrolled away, `a` scrolls to the call instead of arming the button, and arming keeps it in view."""
     request = await site.gated("refund", json.dumps({"order": "far", "cents": 1}), "word\n" * 200)
-    page = await open_page(f"/requests/{request.id}", viewport={"width": 700, "height": 500})
+    page = await open_page(f"/requests/{request.id}", viewport={"width": 700, "height": 560})
     await page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
     await page.keyboard.press("a")
     await expect(page.locator("#call")).to_be_in_viewport()
