@@ -233,10 +233,10 @@ async def story(office: Office, ann: httpx.AsyncClient, bob: httpx.AsyncClient) 
     await office.ended(dry["id"])
     # Interrupted, paused, switched.
     held = await office.gated(ann, "pay 8")
-    await ok(ann.post(f"{api}/runs/{held['run_id']}/pause", params={"reason": "lunch"}))
+    await ok(ann.post(f"{api}/runs/{held['run_id']}/pause", json={"reason": "lunch"}))
     await ok(ann.post(f"{api}/runs/{held['run_id']}/model", json={"model": "scripted:other"}))
     await ok(ann.post(f"{api}/runs/{held['run_id']}/resume"))
-    await ok(ann.post(f"{api}/runs/{held['run_id']}/interrupt", params={"reason": "enough"}))
+    await ok(ann.post(f"{api}/runs/{held['run_id']}/interrupt", json={"reason": "enough"}))
     await office.ended(held["run_id"])
     again = await ok(ann.post(f"{api}/runs/{held['run_id']}/retry"))
     await office.ended((await ok(ann.post(f"{api}/runs/{again['id']}/interrupt")) or again).get("id", again["id"]))
@@ -271,7 +271,7 @@ async def story(office: Office, ann: httpx.AsyncClient, bob: httpx.AsyncClient) 
     ids["schedule_id"] = planned["id"]
     await ok(ann.patch(at, json={"notes": "n", "revision": planned["revision"]}))
     await ok(ann.post(f"{at}/run"))
-    await ok(ann.post(f"{at}/pause", params={"reason": "holidays"}))
+    await ok(ann.post(f"{at}/pause", json={"reason": "holidays"}))
     await ok(ann.put(f"{api}/views/mine", json={"query": f"claimed={RARE}"}))
     ids["name"] = "mine"
     token = await ok(
@@ -393,7 +393,7 @@ async def erase(office: Office, ann: httpx.AsyncClient, bob: httpx.AsyncClient) 
     assert (early.status_code, early.json()["code"]) == (409, "person_involved"), early.text
     for each in ("own", "waits"):
         run_id = (await ok(bob.get(f"/api/v1/requests/{office.ids[each]}")))["run_id"]
-        await ok(bob.post(f"/api/v1/runs/{run_id}/interrupt", params={"reason": "she leaves"}))
+        await ok(bob.post(f"/api/v1/runs/{run_id}/interrupt", json={"reason": "she leaves"}))
         await office.ended(run_id)
     async with office.database.read() as conn:
         live = (await conn.execute(select(tables.runs.c.id).where(tables.runs.c.status == "running"))).scalars().all()

@@ -79,7 +79,7 @@ async def deploy(params: Order, ctx: ToolContext) -> Deployed:
     return Deployed(output=RESULT, used=[each.get_secret_value() for each in params.keys])
 
 
-@tool(effect="once", ask=False)
+@tool(effect="idempotent", ask=False)
 async def crash(params: Order) -> str:
     """Crash."""
     logs(params)
