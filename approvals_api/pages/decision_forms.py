@@ -159,7 +159,7 @@ def edit_typed(request: RequestDetail, typed: Mapping[str, str]) -> Edit | None:
 
     The page's script sends along what was changed in other forms, so a form may arrive in part.
     """
-    if not any(name.startswith("edit-") for name in typed):
+    if request.status != "pending" or not any(name.startswith("edit-") for name in typed):
         return None
     drawn = forms_of(request)
     if drawn.edit is not None:
