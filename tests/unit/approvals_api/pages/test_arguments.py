@@ -22,10 +22,16 @@ def test_doubled_keys_are_noticed():
 
 def test_text_that_is_not_json_is_shown_as_it_is():
     """Broken arguments have no rows, and no part of them is dropped."""
-    for raw in ('{"a": ', '{"a": NaN}', "[" * 100_000, ""):
+    for raw in ('{"a": ', '{"a": NaN}', "[" * 100_000):
         view = arguments.view(raw)
         assert view.rows is None
         assert view.pretty == raw
+
+
+def test_text_that_means_no_arguments_is_shown_as_none():
+    """What runs is an empty object, so that is shown, and not an unreadable text."""
+    for raw in ("", " ", "null", "{}"):
+        assert (arguments.view(raw).rows, arguments.view(raw).pretty) == ((), "{}"), raw
 
 
 def test_one_line_is_short():

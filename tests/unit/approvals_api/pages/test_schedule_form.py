@@ -168,7 +168,7 @@ def test_an_untouched_form_changes_nothing(timetable: Timetable) -> None:
         unattended_asks="rules", timetable=timetable.model_dump_json(), overlap="buffer_one", catch_up_seconds=60,
         notes="", created_by="ann", created_at="2026-01-01T00:00:00.000000+00:00",
     )  # fmt: skip
-    rest = {"next_fires": [], "fires": [], "opened": 0, "skipped": 0, "missed": 0}
+    rest = {"next_fires": [], "clock_changes": [], "fires": [], "opened": 0, "skipped": 0, "missed": 0}
     detail = ScheduleDetail.model_validate({**schedule_view(schedule, None).model_dump(), **rest})
     change = schedule_change(controls_of(detail))
     assert change.timetable == timetable
