@@ -155,7 +155,7 @@ def _name_in(value: dict[str, Any]) -> Iterator[str]:
 
 
 _PYTHON: Final = re.compile(r"(?:print\()?(?:default_api\.|functions\.)?(?P<name>[A-Za-z_][A-Za-z0-9_-]{0,127}+)\(")
-_IN_PYTHON: Final = re.compile(r"\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'|[()]", re.DOTALL)
+_IN_PYTHON: Final = re.compile(r"\"(?:[^\"\\]|\\.)*+\"?|'(?:[^'\\]|\\.)*+'?|[()]", re.DOTALL)
 
 
 def _in_python(text: str) -> Iterator[str]:

@@ -43,7 +43,9 @@ def first_line(kind: str | None, text: str) -> str:
     """Return what a list shows of a preview: its first line with words; of a diff, the first line that changes; "": none."""
     head = text[:HEAD_CHARS]
     if kind == "command":
-        words = [json.loads(word) for word in _WORD.findall(head)] if head.startswith("[") else [head]
+        words = (
+            [json.loads(word[0]) for word in _WORD.finditer(head) if word["end"]] if head.startswith("[") else [head]
+        )
         lines = [shlex.join(words)]
     elif kind == "diff":
         lines = [line.text for line in read_diff(head).lines if line.kind in {"added", "removed"}]
@@ -53,7 +55,7 @@ def first_line(kind: str | None, text: str) -> str:
     return line if len(line) <= LINE_CHARS else f"{line[: LINE_CHARS - 1]}…"
 
 
-_WORD: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"')
+_WORD: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+(?P<end>"?)')
 """A text of JSON: of a long command the last one may be cut."""
 
 Previewer = Callable[[Any, Path | None], Preview | None]

@@ -51,7 +51,7 @@ _OTHER_MINOR_UNITS: Final = frozenset(
 )
 """Currencies whose minor unit isn't a hundredth (ISO 4217): what "cents" of them are is not for us to say."""
 _BOUNDS: Final = frozenset({"enum", "const", "pattern", "format", "maxLength"})
-_SAYS_WHY: Final = re.compile(r"(?i)\b(?:why|reasons? (?:for|of|to)|justif\w+|rationale|convinc\w+|persuad\w+)\b")
+_SAYS_WHY: Final = re.compile(r"(?i)\b(?:why\b|reasons? (?:for|of|to)\b|justif|rationale\b|convinc|persuad)")
 _COMMANDS: Final = frozenset({"argv", "command", "cmd"})
 _FIRST: Final = ("to", "recipient", "recipients", "cc", "bcc", "from", "subject")
 """Arguments of a mail, in the order in which people read them."""
