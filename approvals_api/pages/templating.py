@@ -28,6 +28,7 @@ from turngate.domain.runs.inbox import count_words
 from turngate.domain.text.diff import read_diff
 from turngate.domain.text.durations import exact_span, span
 from turngate.domain.text.hidden_text import marked_text, pieces
+from turngate.domain.text.instants import Precision, in_utc
 from turngate.domain.tools.defaults import in_short
 from turngate.domain.tools.external import is_external, source_of
 from turngate.store.clock import as_text, from_text
@@ -102,7 +103,7 @@ def _zoned(instant: re.Match[str]) -> str:
         at = datetime.fromisoformat(f"{instant[1]}+00:00")
     except ValueError:  # the digits of no instant
         return instant[0]
-    return f'<time datetime="{as_text(at)}" title="{instant[0]}" data-zone>{instant[0]}</time>'
+    return str(_time(at, "data-minutes" if instant[1].count(":") == 1 else "", instant[0]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,14 +166,29 @@ def countdown(instant: str, now: datetime) -> Markup:
 
 def _time(at: datetime, kind: str, text: str) -> Markup:
     # Written out, not formatted by Markup: a list has a hundred of them, and none of it is someone else's text.
-    exact = at.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
-    return Markup(f'<time datetime="{as_text(at)}" title="{exact} UTC" {kind}>{text}</time>')  # noqa: S704
+    return Markup(f'<time datetime="{as_text(at)}" title="{in_utc(at, "seconds")}" {kind}>{text}</time>')  # noqa: S704
 
 
-def clock(instant: str) -> Markup:
-    """Return a ``<time>`` with a stored instant's time of day, which stays true on a page that is never updated."""
+def moment(instant: str) -> Markup:
+    """Return a ``<time>`` with a stored instant's day and time."""
     at = from_text(instant)
-    return _time(at, "data-clock", f"{at:%H:%M:%S} UTC")
+    return _time(at, "", in_utc(at, "seconds"))
+
+
+def clock(instant: str, now: datetime | None = None, *, to: Precision = "seconds") -> Markup:
+    """Return a ``<time>`` with a stored instant's time of day, which stays true on a page that is never updated.
+
+    Its day is left out if it is that of ``now``. None: the instant's own day (UTC) is on the page already.
+    """
+    at = from_text(instant)
+    day = f"{now or at:%Y-%m-%d}"
+    minutes = " data-minutes" if to == "minutes" else ""
+    return _time(at, f'data-day="{day}"{minutes}', in_utc(at, to).removeprefix(f"{day} "))
+
+
+def due(instant: str, now: datetime) -> Markup:
+    """Return when a stored instant comes and in how long, such as ``14:03 UTC (in 9 min)``."""
+    return Markup("{} ({})").format(clock(instant, now, to="minutes"), until(instant, now))
 
 
 def between(start: str, end: str) -> str:
@@ -228,6 +244,8 @@ def _environment() -> Environment:
         "ago": ago,
         "until": until,
         "clock": clock,
+        "due": due,
+        "moment": moment,
         "countdown": countdown,
         "is_later": is_later,
         "between": between,

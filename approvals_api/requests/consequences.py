@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from turngate.domain.runs.budgets import EXTEND_BUDGET
 from turngate.domain.text.durations import exact_span
+from turngate.domain.text.instants import in_utc
 from turngate.domain.tools.external import is_external, source_of
-from turngate.store.clock import from_text
 from turngate.wire.requests import Consequences, RequestDetail
 
 _UNDO = {
@@ -34,7 +34,7 @@ def _of_extension(request: RequestDetail) -> Consequences:
         after = (
             "it is parked: it waits on, without a deadline" if request.ask_terms.on_expiry == "park" else "the run ends"
         )
-        waits = f"The run waits. At {from_text(until):%Y-%m-%d %H:%M} UTC {after}."
+        waits = f"The run waits. At {in_utc(until)} {after}."
     yes = "The run may use that much more, and continues. Edit the amount to grant another."
     return Consequences(
         yes=yes, no=ends, silence=waits, undo="What was granted stays; you can interrupt the run at any time."
@@ -91,7 +91,7 @@ def _silence(request: RequestDetail) -> str:
         waits = "That program waits for its call."
     if request.parked_at is not None or request.expires_at is None:
         return f"It waits until someone answers. {waits}"
-    until = f"{from_text(request.expires_at):%Y-%m-%d %H:%M} UTC"
+    until = in_utc(request.expires_at)
     if request.ask_terms.on_expiry == "park":
         return f"{waits} At {until} it is parked: it waits on, without a deadline."
     return f"{waits} At {until} the call is refused, and the agent reads that no one answered."

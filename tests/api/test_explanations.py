@@ -291,7 +291,7 @@ async def test_the_terminal_says_the_same(troubled: Api, monkeypatch: pytest.Mon
         assert text in output
     away = await played(troubled, "unreachable")
     output = await printed("explain", away["run"]["id"])
-    assert re.search(r"model attempt 1 at \S+ \S+ UTC unreachable: no way⟨U\+001B⟩\[31m", output)
+    assert re.search(r"model attempt 1 at \S+ \S+ unreachable: no way⟨U\+001B⟩\[31m", output)
     assert "\x1b" not in output
     assert '"failure":"model_unreachable"' in await printed("explain", away["run"]["id"], "--json")
 

@@ -25,6 +25,7 @@ from turngate.domain.tools.tool import Tool
 from turngate.frontends.tui.request_text import facts_text
 from turngate.store.database import Database
 from turngate.store.live import progress
+from turngate.text.instants import second
 from turngate.text.run_words import lost_start_lines
 from turngate.wire.requests import RequestDetail
 
@@ -142,5 +143,8 @@ def test_a_text_names_arguments_and_the_key_only() -> None:
 def test_what_is_not_known_of_a_start_is_left_out() -> None:
     """A start of an earlier release, or of another program, has no worker."""
     start = LostStart(idempotency_key="k", attempt=2, started_at="2026-11-02T10:00:00.000000+00:00")
-    assert lost_start_lines(start) == [("idempotency key", "k"), ("started", "at 2026-11-02T10:00:00Z, attempt 2")]
+    assert lost_start_lines(start) == [
+        ("idempotency key", "k"),
+        ("started", f"at {second(start.started_at)}, attempt 2"),
+    ]
     assert lost_start_lines(None) == []

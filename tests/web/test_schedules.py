@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from playwright.async_api import expect
 from support.engine import person, until
@@ -48,6 +49,30 @@ async def test_a_schedule_is_controlled_by_forms(site, open_page):
     await expect(page.locator(".act")).to_have_count(0)
     await page.goto("/schedules")
     await expect(page.locator(f'a[href="/schedules/{schedule.id}"]')).to_have_count(0)
+
+
+async def test_times_are_the_readers_in_each_frame(site, open_page):
+    """No frame, from the first on, shows a time in UTC: the small script does it, however late the large one is."""
+    schedule = await created(site, "january", Timetable(cron="0 8 1 1 *"), json.dumps(["ok"]))
+    page = await open_page(f"/schedules/{schedule.id}", timezone_id="Asia/Tokyo")
+    ready = "document.documentElement.dataset.ready = ''"
+    await page.route("**/static/turngate.js*", lambda route: route.fulfill(content_type="text/javascript", body=ready))
+    await page.add_init_script("""
+        globalThis.frames_ = [];
+        requestAnimationFrame(function look() {
+            const times = [...document.querySelectorAll(".fires time")].map((time) => time.textContent);
+            if (times.length > 0) frames_.push(times.join());
+            requestAnimationFrame(look);
+        });
+    """)
+    await page.reload()
+    await page.wait_for_function("frames_.length > 2")
+    frames = await page.evaluate("frames_")
+    assert [each for each in frames if "UTC" in each] == []
+    assert "-01-01 17:00:00 GMT+9" in frames[0]
+    # The parser can add a text in parts.
+    await page.locator(".fires time").first.evaluate("time => time.firstChild.appendData(' 08:00 UTC')")
+    await expect(page.locator(".fires time").first).to_have_text(re.compile(r"-01-01 17:00:00 GMT\+9$"))
 
 
 async def test_a_fire_appears_by_itself(site, open_page):

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from datetime import datetime
 from functools import cache
 from typing import Final
 
@@ -181,20 +180,3 @@ def _wait(descriptor: int, on_unread: Callable[[], None]) -> None:
     with suppress(OSError):
         poller.poll()
         on_unread()
-
-
-def minute(instant: str | None) -> str:
-    """Return an instant to the minute in the reader's zone, with its offset; a dash for none.
-
-    ``instant``: ISO 8601, as the API and the store write it.
-    """
-    return _local(instant, "minutes") if instant else "-"
-
-
-def second(instant: str | None) -> str:
-    """Return an instant to the second, as :func:`minute` does."""
-    return _local(instant, "seconds") if instant else "-"
-
-
-def _local(instant: str, to: str) -> str:
-    return datetime.fromisoformat(instant).astimezone().isoformat(sep=" ", timespec=to)

@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 from turngate.domain.runs.outcomes import describe_outcome
 from turngate.domain.text.hidden_text import marked_text
+from turngate.domain.text.instants import in_utc
 from turngate.notifications.items import Item, Payload
-from turngate.store.clock import from_text
 from turngate.wire.agents import PATH_MARK
 
 _HEADLINES: Final = {
@@ -118,7 +118,7 @@ def facts(item: Item) -> list[tuple[str, str]]:
         ("Risk", item.risk),
         ("Rule", item.rule),
         ("Who may decide", deciders),
-        ("Expires", None if expires_at is None else instant(expires_at)),
+        ("Expires", None if expires_at is None else in_utc(expires_at)),
         ("Decided by", item.decided_by),
         ("Outcome", _how_it_ended(item)),
         ("Proposed by", item.proposed_by),
@@ -130,11 +130,6 @@ def _how_it_ended(item: Item) -> str | None:
     if item.outcome in {None, "completed"}:
         return None
     return describe_outcome(item.outcome, error_class=item.error_class or "", by=item.ended_by)
-
-
-def instant(stored: str) -> str:
-    """Return a stored instant as people read it."""
-    return from_text(stored).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def more_line(payload: Payload) -> str | None:

@@ -16,6 +16,7 @@ from turngate.domain.runs.groups import Group, Grouping, label
 from turngate.domain.text.durations import span
 from turngate.domain.tools.control_calls import WaitUntil
 from turngate.domain.tools.external import is_external, source_of
+from turngate.text.instants import second
 from turngate.text.plain_text import plain, plain_line
 from turngate.wire.calls import CallView, ResultInPart
 from turngate.wire.decisions import DecisionView
@@ -100,13 +101,13 @@ def lost_start_lines(start: LostStart | None) -> list[tuple[str, str]]:
     """Return how a lost call started and how to check whether it took effect, a label and a text each, which may have lines."""
     if start is None:
         return []
-    where = " on worker ".join(filter(None, (f"at {start.started_at[:19]}Z", start.worker)))
+    where = " on worker ".join(filter(None, (f"at {second(start.started_at)}", start.worker)))
     build = f", build {start.build}" if start.build else ""
     lines = [("how to check", plain(start.check_with))] if start.check_with else []
     lines.append(("idempotency key", plain_line(start.idempotency_key)))
     lines.append(("started", f"{plain_line(where + build)}, attempt {start.attempt}"))
     if start.progress is not None:
-        lines.append(("last progress", f"{plain_line(start.progress)} at {plain_line(start.progress_at or '')[:19]}Z"))
+        lines.append(("last progress", f"{plain_line(start.progress)} at {second(start.progress_at)}"))
     return lines
 
 
@@ -117,9 +118,7 @@ def not_run_words(why: str | None) -> str:
 
 def start_words(request_id: str, starts_at: str) -> str:
     """Return when an approved call starts, and how its approval is taken back until then."""
-    return (
-        f"the call starts at {starts_at}; until then `turngate decide {request_id} withdraw` takes your approval back"
-    )
+    return f"the call starts at {second(starts_at)}; until then `turngate decide {request_id} withdraw` takes your approval back"
 
 
 def origin_lines(origins: Origins | None) -> list[tuple[str, str]]:
@@ -295,8 +294,7 @@ def wait_words(call: CallView) -> str | None:
         return None
     if call.waits_until is None:
         return "waits"
-    until = datetime.fromisoformat(call.waits_until)
-    return f"waits until {until:%Y-%m-%d %H:%M:%S} UTC; this costs nothing and survives restarts"
+    return f"waits until {second(call.waits_until)}; this costs nothing and survives restarts"
 
 
 def part_words(part: ResultInPart, run_id: str, tool_call_id: str) -> str:

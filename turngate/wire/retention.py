@@ -7,6 +7,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from turngate.domain.requests import RunStatus
+from turngate.domain.text.instants import in_utc
 from turngate.wire.people import Person, display_name
 from turngate.wire.view import View
 
@@ -101,7 +102,7 @@ class RetentionStatus(View):
             return f"Nothing is erased: {self.problem}"
         if self.next_at is None:
             return "An API doesn't apply the rules by itself: `turngate retention run` does."
-        return f"An API applies the rules next at {self.next_at[:16].replace('T', ' ')} UTC, or as soon as one runs after that."
+        return f"An API applies the rules next at {in_utc(self.next_at)}, or as soon as one runs after that."
 
 
 class RuleView(View):

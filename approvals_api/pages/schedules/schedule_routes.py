@@ -25,7 +25,7 @@ from approvals_api.runs.switch_model import offered_models
 from approvals_api.schedules import service as schedule_service
 from approvals_api.schedules.views import schedule_detail, schedule_page
 from approvals_api.services import Services
-from turngate.domain.agents.schedules import Timetable, next_fires
+from turngate.domain.agents.schedules import Timetable, clock_changes, next_fires
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
 from turngate.domain.text.hidden_text import has_hidden
@@ -191,10 +191,11 @@ async def _show_form(
         frame = await frame_of(conn, request, principal)
         agents = await run_views.agent_list(conn)
         models = await offered_models(conn)
-    timetable, fires = None, list[str]()
+    timetable, fires, changes = None, list[str](), list[str]()
     with suppress(InvalidInputError):
         timetable = schedule_form.timetable_of(typed)
         fires = [as_text(each) for each in await asyncio.to_thread(next_fires, timetable, now(), NEXT_FIRES)]
+        changes = await asyncio.to_thread(clock_changes, timetable, now())
     return render(
         "schedule_form.html",
         frame=frame,
@@ -207,6 +208,7 @@ async def _show_form(
         timetable=timetable,
         seen="" if timetable is None else schedule_form.seen_mark(timetable),
         fires=fires,
+        clock_changes=changes,
         hides=has_hidden,
         key=key_of(typed, error),
     )

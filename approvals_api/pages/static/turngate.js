@@ -1,5 +1,5 @@
 /*
- * Turngate's only script. Live updates, keys and small comforts; every page works without it.
+ * Live updates, keys and small comforts; every page works without it. Times are times.js's.
  *
  * Three rules it must never break: nothing a person typed is thrown away, a button never changes under a finger
  * (it is inert for half a second after a swap), and nothing approves a call that was not on the screen, whole.
@@ -50,36 +50,6 @@ const main = () => $("#main");
 const say = (text) => { $("[data-say]").textContent = text; };
 // On a connection that is dead, an answer never comes, and each such request holds one of the browser's few connections.
 const ask = (address, options) => fetch(address, { ...options, signal: AbortSignal.timeout(ANSWER_MS) });
-
-/* Relative times */
-
-function span(seconds) {
-  const whole = Math.max(0, Math.floor(seconds));
-  for (const [size, unit] of [[86_400, "d"], [3_600, "h"], [60, "min"]]) {
-    if (whole >= size) return `${Math.floor(whole / size)} ${unit}`;
-  }
-  return `${whole} s`;
-}
-
-const CLOCK = { hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" };
-const SHORT_TIME = new Intl.DateTimeFormat("sv-SE", { hour: "2-digit", minute: "2-digit" });
-const [IN_READERS_ZONE, TIME_OF_DAY] = [{ year: "numeric", month: "2-digit", day: "2-digit", ...CLOCK }, CLOCK]
-  .map((parts) => new Intl.DateTimeFormat("sv-SE", parts)); // Swedish dates are ISO 8601's, as the server writes them
-
-function tellTimes() {
-  for (const time of document.querySelectorAll("time:not([data-zoned])")) {
-    const at = new Date(time.dateTime);
-    time.dataset.zoned = "";
-    time.title = `${IN_READERS_ZONE.format(at)} (${time.title})`;
-    if ("zone" in time.dataset) time.textContent = IN_READERS_ZONE.format(at);
-    if ("clock" in time.dataset) time.textContent = TIME_OF_DAY.format(at);
-  }
-  for (const time of document.querySelectorAll("time[data-ago], time[data-until]")) {
-    const seconds = (Date.parse(time.dateTime) - Date.now()) / 1000;
-    if ("ago" in time.dataset) time.textContent = `${span(-seconds)} ago`;
-    else time.textContent = seconds > 0 ? `in ${span(seconds)}` : "now";
-  }
-}
 
 /* What the person has typed */
 
@@ -320,7 +290,6 @@ function swapAround(fresh) {
 
 function afterSwap() {
   $("[data-stale]").hidden = true;
-  tellTimes();
   if (spoken.isStored || main().dataset.status !== "running") Object.assign(spoken, { parts: new Map(), reset: "" });
   showProgress();
   showSpoken();
@@ -542,7 +511,7 @@ function lose() {
 function showLink() {
   const [bar, since] = [$("[data-link]"), $("[data-link] time")];
   since.dateTime = new Date(aliveAt).toISOString();
-  since.textContent = SHORT_TIME.format(aliveAt);
+  since.textContent = new Date(aliveAt).toLocaleTimeString("sv-SE", { hour: "2-digit", minute: "2-digit" });
   $("[data-offline]", bar).hidden = navigator.onLine;
   bar.hidden = !isLost;
 }
@@ -1151,8 +1120,6 @@ keysOn.addEventListener("change", () => {
 
 // Back from a request, the list is where it was left.
 if (location.hash.startsWith("#rq_")) mark($("[data-open]", document.getElementById(location.hash.slice(1)) ?? document.createElement("i")));
-setInterval(tellTimes, 15_000);
-setInterval(() => { if ($("[data-countdown]") !== null) tellTimes(); }, 1000);
 setInterval(tellPresence, PRESENCE_MS);
 void tellPresence();
 waitForButtons();

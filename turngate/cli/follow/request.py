@@ -29,6 +29,7 @@ from turngate.domain.text.hidden_text import escape_hidden
 from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text, now
 from turngate.text.folded_call import FoldedCall, fold_call
+from turngate.text.instants import second
 from turngate.text.plain_text import plain, plain_line
 from turngate.text.presentation import diff_lines, presentation_lines
 from turngate.text.run_words import (
@@ -169,7 +170,7 @@ def _crashes(request: RequestDetail) -> Iterator[tuple[str, str]]:
 
 def _by_whom(request: RequestDetail) -> str:
     earlier = request.earlier
-    return "" if earlier is None else f" by {plain_line(earlier.decided_by, 100)} at {earlier.decided_at}"
+    return "" if earlier is None else f" by {plain_line(earlier.decided_by, 100)} at {second(earlier.decided_at)}"
 
 
 def _deciding(request: RequestDetail) -> Iterator[tuple[str, str]]:
@@ -183,9 +184,9 @@ def _deciding(request: RequestDetail) -> Iterator[tuple[str, str]]:
     if request.not_by:
         yield "not by", not_by(request)
     if request.claimed_by and request.claimed_until and from_text(request.claimed_until) > now():
-        yield "claimed by", f"{plain_line(request.claimed_by, 100)} until {request.claimed_until}"
+        yield "claimed by", f"{plain_line(request.claimed_by, 100)} until {second(request.claimed_until)}"
     if request.parked_at and request.status == "pending":
-        yield "parked", f"since {request.parked_at}: it does not expire"
+        yield "parked", f"since {second(request.parked_at)}: it does not expire"
 
 
 StillOpen = Callable[[], bool]

@@ -16,6 +16,8 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
+from turngate.domain.text.instants import in_utc
+
 # Cron expressions of five fields: checked field by field, so that an error names the place of a typo. Pure.
 #
 # The grammar is the common one (https://man7.org/linux/man-pages/man5/crontab.5.html): ``*``, numbers, ranges, steps,
@@ -162,6 +164,10 @@ class Timetable(BaseModel):
             raise ValueError("time_zone goes with cron: every_seconds counts from 1970 in UTC")
         if self.starts_at is not None and self.ends_at is not None and self.starts_at >= self.ends_at:
             raise ValueError("ends_at has to come after starts_at")
+        try:
+            _ = self.says
+        except OverflowError:
+            raise ValueError("starts_at and ends_at are instants of the years 1 to 9999 in UTC") from None
         return self
 
     @property
@@ -171,9 +177,9 @@ class Timetable(BaseModel):
             f"at {self.cron} ({self.time_zone})" if self.cron is not None else f"every {_span(self.every_seconds or 0)}"
         )
         if self.starts_at is not None:
-            words += f", from {self.starts_at.isoformat()}"
+            words += f", from {in_utc(self.starts_at, 'seconds')}"
         if self.ends_at is not None:
-            words += f", until {self.ends_at.isoformat()}"
+            words += f", until {in_utc(self.ends_at, 'seconds')}"
         return words + (f", up to {_span(self.jitter_seconds)} later" if self.jitter_seconds else "")
 
 
@@ -210,17 +216,13 @@ def next_fires(times: Timetable, after: datetime, count: int) -> list[datetime]:
 
 def clock_changes(times: Timetable, after: datetime) -> list[str]:
     """Return what the next year's clock changes do to a timetable, a sentence each; empty: nothing."""
-    if times.cron is None:
+    begin = max(after, times.starts_at or after)
+    if times.cron is None or begin.year > _LAST_YEAR:
         return []
     zone, texts = ZoneInfo(times.time_zone), times.cron.lower().split()
     minutes, hours = (field.values(text) for field, text in zip(_FIELDS[:2], texts[:2], strict=True))
-    first = max(after, times.starts_at or after).astimezone(zone).date()
     sentences: list[str] = []
-    for number in range(first.toordinal(), min(first.toordinal() + _CHANGES_AHEAD, date.max.toordinal())):
-        day = date.fromordinal(number)
-        midnight = datetime.combine(day, time(), zone)
-        if midnight.utcoffset() == datetime.combine(day + timedelta(days=1), time(), zone).utcoffset():
-            continue
+    for day in _days_of_changes(zone, begin, times.ends_at):
         local = [datetime.combine(day, time(hour, minute)) for hour in sorted(hours) for minute in sorted(minutes)]
         count = {each: len(set(_instants(each, zone))) for each in local if _fits_day(texts, day)}
         for often, meaning in ((0, "does not exist, so it is skipped"), (2, "comes twice, so it fires twice")):
@@ -232,6 +234,18 @@ def clock_changes(times: Timetable, after: datetime) -> list[str]:
 
 
 _CHANGES_AHEAD: Final = 366
+
+
+def _days_of_changes(zone: ZoneInfo, begin: datetime, ends_at: datetime | None) -> Iterator[date]:
+    first = begin.astimezone(zone).date()
+    last = first + timedelta(days=_CHANGES_AHEAD - 1)
+    if ends_at is not None and ends_at.year <= _LAST_YEAR:
+        last = min(last, ends_at.astimezone(zone).date())
+    for number in range(first.toordinal(), last.toordinal() + 1):
+        day = date.fromordinal(number)
+        midnight = datetime.combine(day, time(), zone)
+        if midnight.utcoffset() != datetime.combine(day + timedelta(days=1), time(), zone).utcoffset():
+            yield day
 
 
 def _fits_day(texts: list[str], day: date) -> bool:

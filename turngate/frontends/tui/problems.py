@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from turngate.domain.errors import (
@@ -17,6 +16,7 @@ from turngate.domain.errors import (
     UnavailableError,
 )
 from turngate.frontends.tui.texts import ago, plain_line, until
+from turngate.text.instants import second
 
 WORDS_CHARS: Final = 1_000
 DID: Final = {"approve": "approved it", "edit": "approved it with edited arguments", "reject": "rejected it"}
@@ -93,8 +93,7 @@ def _conflict(error: ConflictError) -> str:
 def _when(instant: object) -> str:
     if not isinstance(instant, str):
         return ""
-    at = datetime.fromisoformat(instant).astimezone(UTC)
-    return f" {ago(instant)} ago, at {at:%H:%M:%S} UTC"
+    return f" {ago(instant)} ago, at {second(instant)}"
 
 
 def _with_places(error: TurngateError) -> str:

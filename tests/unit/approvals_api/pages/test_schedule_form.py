@@ -45,7 +45,7 @@ async def test_a_schedule_is_stored_after_its_next_fires_were_shown(pages: Pages
     assert first.text.count("<li><time") == 5
     assert await stored(pages, "report") is None
     other = await send(pages, first.text, {"timetable/cron": "0 9 * * 1-5"})
-    assert "09:00 UTC" in other.text
+    assert "09:00:00 UTC" in other.text
     assert await stored(pages, "report") is None
     done = await send(pages, other.text, {})
     schedule = await stored(pages, "report")
@@ -53,6 +53,15 @@ async def test_a_schedule_is_stored_after_its_next_fires_were_shown(pages: Pages
     assert done.headers["location"] == f"/schedules/{schedule.id}"
     assert (schedule.times.cron, schedule.agent, schedule.input) == ("0 9 * * 1-5", "second", "Send the report.")
     assert (schedule.unattended_asks, schedule.overlap, schedule.paused_at) == ("park", "skip", None)
+
+
+async def test_the_next_fires_name_the_clock_changes(pages: Pages) -> None:
+    """What a clock change skips or repeats is on the page before the schedule is stored."""
+    night = {"timetable/cron": "30 2 * * *", "timetable/time_zone": "Europe/Berlin"}
+    page = await send(pages, (await pages.client.get("/schedules/new")).text, {**GOOD, **night})
+    assert "02:30 does not exist, so it is skipped" in page.text
+    assert "02:30 comes twice, so it fires twice" in page.text
+    assert await stored(pages, "report") is None
 
 
 async def test_a_schedule_can_begin_paused(pages: Pages) -> None:

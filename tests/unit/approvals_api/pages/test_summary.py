@@ -23,7 +23,7 @@ from turngate.store.tables import requests
 SENTENCE = "Refund <b>5.00 EUR</b>\u202e by 2026-11-23 09:30 UTC, not 2026-99-99 09:30 UTC"
 SAFE = "Refund &lt;b&gt;5.00 EUR&lt;/b&gt;"
 TIME = (
-    '<time datetime="2026-11-23T09:30:00.000000+00:00" title="2026-11-23 09:30 UTC" data-zone>2026-11-23 09:30 UTC</time>'
+    '<time datetime="2026-11-23T09:30:00.000000+00:00" title="2026-11-23 09:30:00 UTC" data-minutes>2026-11-23 09:30 UTC</time>'
     ", not 2026-99-99 09:30 UTC"
 )
 

@@ -38,3 +38,11 @@ def test_a_schedule_names_the_hours_that_a_clock_change_skips_or_repeats(
 ) -> None:
     """For the next year, with the day, the zone and what happens."""
     assert clock_changes(Timetable(cron=cron, time_zone=zone), WINTER) == sentences
+
+
+def test_only_changes_before_the_end_are_named() -> None:
+    """A timetable that ends in summer meets the spring's change alone; one that begins in the last year meets none."""
+    ending = Timetable(cron="30 2 * * *", time_zone="Europe/Berlin", ends_at=datetime(2027, 6, 1, tzinfo=UTC))
+    assert [each[:13] for each in clock_changes(ending, WINTER)] == ["On 2027-03-28"]
+    late = Timetable(cron="30 2 * * *", time_zone="Asia/Tokyo", starts_at=datetime(9999, 12, 31, 23, tzinfo=UTC))
+    assert clock_changes(late, WINTER) == []

@@ -73,6 +73,7 @@ def test_an_error_names_the_field_with_the_typo(cron: str, message: str) -> None
         {"every_seconds": 5, "starts_at": THEN, "ends_at": THEN},
         {"every_seconds": 5, "starts_at": THEN.replace(tzinfo=None)},
         {"every_seconds": 5, "jitter_seconds": -1},
+        {"every_seconds": 5, "ends_at": "9999-12-31T23:59:59-10:00"},
         {"cron": "0 8 * * *", "time_zone": "../etc"},
         {"every_seconds": 5, "often": True},
     ],
@@ -90,7 +91,7 @@ def test_a_timetable_is_cron_or_an_interval(fields: dict[str, Any]) -> None:
         (Timetable(every_seconds=21_600, jitter_seconds=90), "every 6h, up to 90s later"),
         (
             Timetable(every_seconds=172_800, starts_at=THEN, ends_at=THEN.replace(year=2027)),
-            "every 2d, from 2026-05-01T08:00:00+00:00, until 2027-05-01T08:00:00+00:00",
+            "every 2d, from 2026-05-01 08:00:00 UTC, until 2027-05-01 08:00:00 UTC",
         ),
     ],
 )

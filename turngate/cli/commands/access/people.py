@@ -9,10 +9,10 @@ import typer
 
 from turngate.cli import stores, terminal
 from turngate.cli.options import DataDir
-from turngate.cli.terminal import minute
 from turngate.runtime.settings import load_stack_settings
 from turngate.store.access import people
 from turngate.store.access.people import PersonRow
+from turngate.text.instants import minute
 from turngate.text.plain_text import plain_line
 from turngate.wire.people import display_name
 

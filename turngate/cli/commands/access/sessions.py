@@ -10,13 +10,13 @@ import typer
 from turngate.cli import stores, terminal
 from turngate.cli.commands.access.users import RoleChoice
 from turngate.cli.options import DataDir
-from turngate.cli.terminal import minute
 from turngate.domain.errors import ConfigurationError, NotFoundError
 from turngate.domain.policy.terms import Role
 from turngate.runtime.locations import RunningStack
 from turngate.runtime.settings import load_stack_settings
 from turngate.store.access import sessions
 from turngate.store.access.sessions import Session
+from turngate.text.instants import minute
 from turngate.text.plain_text import plain_line
 from turngate.wire.people import display_name
 

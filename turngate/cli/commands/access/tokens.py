@@ -13,13 +13,13 @@ from typer.core import TyperGroup
 
 from turngate.cli import stores, terminal
 from turngate.cli.options import DataDir
-from turngate.cli.terminal import minute
 from turngate.domain.errors import NotFoundError
 from turngate.domain.identity import Scope, TokenBounds
 from turngate.runtime.settings import load_stack_settings
 from turngate.store.access import tokens
 from turngate.store.access.tokens import Token
 from turngate.store.clock import now
+from turngate.text.instants import minute
 from turngate.text.plain_text import plain_line
 from turngate.wire.people import display_name
 

@@ -13,7 +13,6 @@ import typer
 
 from turngate.cli import stores, terminal
 from turngate.cli.options import DataDir
-from turngate.cli.terminal import minute
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.identity import checked_password
 from turngate.runtime.settings import load_stack_settings
@@ -21,6 +20,7 @@ from turngate.store.access import users
 from turngate.store.access.passwords import hash_password
 from turngate.store.access.users import User
 from turngate.store.database import Connection
+from turngate.text.instants import minute
 from turngate.text.plain_text import plain_line
 from turngate.wire.people import display_name
 

@@ -29,13 +29,13 @@ from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import DataDir
 from turngate.domain.errors import ConfigurationError, NotFoundError, UnreadableContentError
 from turngate.domain.runs.event_chain import ChainBreak, ChainedEvent, ChainHead, LogCheck
+from turngate.domain.text.instants import in_utc
 from turngate.domain.text.json_text import without_repeats
 from turngate.runtime import signed_heads
 from turngate.runtime.locations import write_atomically
 from turngate.runtime.settings import Settings, load_stack_settings
 from turngate.runtime.signed_heads import HeadsCheck, SignedHeadsError
 from turngate.store import evidence
-from turngate.store.clock import as_text
 from turngate.store.database import Connection
 from turngate.store.events import audit, events
 from turngate.text.plain_text import plain
@@ -275,9 +275,8 @@ class _SignedFile:
         newest = self.check.newest
         if newest is None:  # pragma: no cover - an empty file is an error before
             return f"{self.name} is empty"
-        covered = (
-            f"{self.name} signs it up to event {self.check.compared_to:,} of {last_seq:,}, last at {as_text(newest.at)}"
-        )
+        last = in_utc(newest.at, "seconds")
+        covered = f"{self.name} signs it up to event {self.check.compared_to:,} of {last_seq:,}, last at {last}"
         return f"{covered}, by {newest.key_after}"
 
     def _sentence(self, compare: Callable[[], ChainBreak | None]) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, Final
 
+from turngate.domain.text.instants import in_utc
 from turngate.text.plain_text import plain
 from turngate.wire.evidence import EvidenceDocument, SampledRequest
 
@@ -43,6 +44,10 @@ def _text(value: object) -> str:
     return f"<bdi>{escape(text)}</bdi>"
 
 
+def _at(instant: str | None) -> str:
+    return in_utc(instant, "seconds") if instant else ""
+
+
 def _table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     body = "".join(f"<tr>{''.join(f'<td>{_text(each)}</td>' for each in row)}</tr>" for row in rows)
     if not body:
@@ -56,11 +61,11 @@ def _summary(document: EvidenceDocument) -> list[str]:
     is_good = not chain.problem and not document.counts.difference_count
     verdict = "The log, the rows and the counts agree." if is_good else "The log, the rows or the counts do not agree."
     rows: list[tuple[str, object]] = [
-        ("Period", f"{period.since} to {period.until}: events {period.first_seq:,} to {period.last_seq:,}"),
+        ("Period", f"{_at(period.since)} to {_at(period.until)}: events {period.first_seq:,} to {period.last_seq:,}"),
         ("Log", f"verified from event 1 to {chain.verified_to:,}, {chain.chains:,} chains"),
         ("Rows", f"those of {chain.runs_compared:,} runs were compared with the log"),
         ("Signed heads", f"cover events up to {chain.signed_to:,}"),
-        ("Package", f"made {document.made_at} by {document.made_by}, Turngate {document.version}"),
+        ("Package", f"made {_at(document.made_at)} by {document.made_by}, Turngate {document.version}"),
         ("Signature", document.key or "none"),
     ]
     if chain.problem:
@@ -100,19 +105,21 @@ def _people(document: EvidenceDocument) -> list[str]:
     missing = "".join(f"<p>No {_text(kind)} drill was recorded in the period.</p>" for kind in document.drills_missing)
     return [
         f"<h2>Exceptions to four eyes: {document.four_eyes_count:,}</h2>",
-        _table(("time", "who", "what", "about"), [(e.at, e.by, kinds[e.kind], e.about) for e in document.four_eyes]),
+        _table(
+            ("time", "who", "what", "about"), [(_at(e.at), e.by, kinds[e.kind], e.about) for e in document.four_eyes]
+        ),
         "<h2>Changes of policy and people</h2>",
-        _table(noted, [(e.at, e.type, e.by or "", _json(e.payload)) for e in document.policy_changes]),
+        _table(noted, [(_at(e.at), e.type, e.by or "", _json(e.payload)) for e in document.policy_changes]),
         "<h2>Rules that waited for a second admin</h2>",
         _table(
             ("proposed", "by", "outcome", "ended by", "waited"),
             [
-                (w.proposed_at, w.proposed_by, w.outcome or "waits", w.ended_by or "", _seconds(w.waited_seconds))
+                (_at(w.proposed_at), w.proposed_by, w.outcome or "waits", w.ended_by or "", _seconds(w.waited_seconds))
                 for w in document.loosening_waits
             ],
         ),
         "<h2>Drills and restores</h2>",
-        _table(noted, [(e.at, e.type, e.by or "", _json(e.payload)) for e in document.drills]),
+        _table(noted, [(_at(e.at), e.type, e.by or "", _json(e.payload)) for e in document.drills]),
         missing,
     ]
 
@@ -131,16 +138,16 @@ def _request(sampled: SampledRequest) -> list[str]:
     view = sampled.view
     decision = view.get("decision") or {}
     rows: list[tuple[str, object]] = [
-        ("Asked", f"{view.get('created_at')} by {view.get('agent')}, run {sampled.run_id}"),
+        ("Asked", f"{_at(view.get('created_at'))} by {view.get('agent')}, run {sampled.run_id}"),
         ("Rule", f"{view.get('rule')}: {view.get('reason')}"),
         ("Verdict", sampled.policy_verdict),
         ("Risk, approvals needed", f"{view.get('risk')}, {sampled.quorum}"),
         ("Digest", view.get("digest")),
         ("Status", view.get("status")),
-        ("Decided", f"{decision.get('verb', '')} by {view.get('decided_by') or ''} {view.get('decided_at') or ''}"),
+        ("Decided", f"{decision.get('verb', '')} by {view.get('decided_by') or ''} {_at(view.get('decided_at'))}"),
         ("Not by", view.get("not_by") or ""),
-        ("Looked at", ", ".join(f"{each.viewer} {each.first_at}" for each in sampled.viewers)),
-        ("Ran", f"{sampled.executed_at or 'no'} {view.get('execution')}"),
+        ("Looked at", ", ".join(f"{each.viewer} {_at(each.first_at)}" for each in sampled.viewers)),
+        ("Ran", f"{_at(sampled.executed_at) or 'no'} {view.get('execution')}"),
     ]
     if sampled.without_row:
         rows.append(("Digests", f"can't be computed again from this package: {sampled.without_row}"))

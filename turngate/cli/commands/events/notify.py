@@ -24,6 +24,7 @@ from turngate.notifications.send_delivery import send_test
 from turngate.notifications.send_results import Delivered, SendResult
 from turngate.runtime.settings import Settings, load_stack_settings
 from turngate.store.events.deliveries import Delivery
+from turngate.text.instants import second
 from turngate.text.plain_text import plain_line
 from turngate.wire.notifications import DeliveryView
 
@@ -93,7 +94,7 @@ def log(
             each.channel,
             each.status,
             str(each.attempts),
-            each.created_at[:19] + "Z",
+            second(each.created_at),
             plain_line(each.title, 60),
             plain_line(each.last_answer, 80),
         )

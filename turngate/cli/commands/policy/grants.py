@@ -10,6 +10,7 @@ import typer
 from turngate.cli import terminal
 from turngate.cli.api_link import find_api
 from turngate.cli.options import AsJson, DataDir, Url
+from turngate.text.instants import second
 from turngate.text.plain_text import Piece, plain_line
 from turngate.wire.policy import GrantView
 
@@ -55,7 +56,7 @@ def revoke(
 
 def _row(grant: GrantView) -> tuple[Piece, ...]:
     whom = {"run": grant.run_id, "agent": grant.agent}.get(grant.scope) or "everyone"
-    until = grant.expires_at if grant.ended is None else grant.ended.replace("_", " ")
+    until = second(grant.expires_at) if grant.ended is None else grant.ended.replace("_", " ")
     total = "" if grant.total_used is None else f", total {grant.total_used}"
     return (
         grant.id,

@@ -29,6 +29,7 @@ from turngate.policies.explain import in_order, rule_views
 from turngate.policies.judge_reports import DIFFERENCES, JudgeReport
 from turngate.policies.lint import doubts
 from turngate.runtime.policy_files import checked_source, read_policy, read_text
+from turngate.text.instants import second
 from turngate.text.plain_text import Piece, plain, plain_line
 from turngate.wire.decisions import DecidedItem
 from turngate.wire.orders import PolicyQuestion, RuleOrder
@@ -306,7 +307,7 @@ def history(as_json: AsJson = False, data_dir: DataDir = None, url: Url = None) 
         terminal.raw(json.dumps([each.model_dump(mode="json") for each in page.items]))
         return
     rows = [
-        (str(each.version), each.created_at, plain_line(each.by, 120), plain_line(each.comment, 120))
+        (str(each.version), second(each.created_at), plain_line(each.by, 120), plain_line(each.comment, 120))
         for each in page.items
     ]
     terminal.table(("VERSION", "AT", "BY", "COMMENT"), rows)
@@ -386,7 +387,8 @@ def _show_proposal(proposal: PolicyProposal) -> None:
     terminal.line("")
     terminal.line(
         ("waits for a second admin", "bold yellow"),
-        f"  proposal {proposal.number} by {_line(proposal.proposed_by)} at {proposal.created_at}  {_line(proposal.comment)}",
+        f"  proposal {proposal.number} by {_line(proposal.proposed_by)} at {second(proposal.created_at)}",
+        f"  {_line(proposal.comment)}",
     )
     terminal.line("  ", _line(proposal.why))
     for word, names in (("adds", proposal.added), ("changes", proposal.changed), ("removes", proposal.removed)):
@@ -429,7 +431,9 @@ def show_policy(policy: PolicyView) -> None:
     if stored is None:
         terminal.line(("stored rules", "bold"), "  none")
     else:
-        summary = f"  version {stored.version} by {_line(stored.by)} at {stored.created_at}  {_line(stored.comment)}"
+        summary = (
+            f"  version {stored.version} by {_line(stored.by)} at {second(stored.created_at)}  {_line(stored.comment)}"
+        )
         terminal.line(("stored rules", "bold"), summary.rstrip())
         if stored.problem:
             terminal.line(("  cannot be read, so every call needs approval: ", "bold red"), _line(stored.problem))
@@ -439,7 +443,7 @@ def show_policy(policy: PolicyView) -> None:
     for file in policy.files:
         terminal.line("")
         where = file.file or "rules given in code"
-        terminal.line((_line(where), "bold"), f"  for {', '.join(file.agents)}; published {file.published_at}")
+        terminal.line((_line(where), "bold"), f"  for {', '.join(file.agents)}; published {second(file.published_at)}")
         show_rules(file.rules)
     terminal.line("")
     for place, text in enumerate(PRECEDENCE, 1):

@@ -57,6 +57,7 @@ from turngate.runtime.settings import Settings
 from turngate.store import schema
 from turngate.store.database import Database
 from turngate.store.events import events
+from turngate.text.instants import second
 from turngate.text.plain_text import plain
 
 BLOCK: Final = tarfile.BLOCKSIZE
@@ -93,7 +94,9 @@ def restore(
         )
     settings.ensure_data_dir()
     manifest, held = asyncio.run(_restore(settings, file, replace=replace, temporal=not without_temporal))
-    terminal.line(("✓ ", "bold"), f"restored as of {manifest.at}: the log is intact up to event {manifest.last_seq:,}")
+    terminal.line(
+        ("✓ ", "bold"), f"restored as of {second(manifest.at)}: the log is intact up to event {manifest.last_seq:,}"
+    )
     terminal.note(f"{held:,} live run(s) are held: what they did after the backup isn't known")
     also = sorted(each for each in manifest.files if each.startswith(WITH))
     if also:

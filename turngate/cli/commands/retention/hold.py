@@ -13,9 +13,9 @@ import typer
 from approvals_api.retention import holds
 from turngate.cli import stores, terminal
 from turngate.cli.options import AsJson, DataDir
-from turngate.cli.terminal import minute
 from turngate.runtime.settings import load_stack_settings
 from turngate.store.database import Database
+from turngate.text.instants import minute
 from turngate.text.plain_text import plain_line
 from turngate.wire.people import display_name
 from turngate.wire.retention import HoldView

@@ -16,10 +16,10 @@ from approvals_api.retention.overview import retention_status
 from turngate.cli import stores, terminal
 from turngate.cli.api_settings import retention_settings
 from turngate.cli.options import AsJson, DataDir
-from turngate.cli.terminal import minute
 from turngate.domain.retention import RetentionRule
 from turngate.runtime.settings import Settings, load_stack_settings
 from turngate.store.clock import now
+from turngate.text.instants import minute
 from turngate.text.plain_text import plain_line
 from turngate.wire.retention import RetentionRunView, RetentionStatus
 

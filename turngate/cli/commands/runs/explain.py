@@ -14,6 +14,7 @@ from turngate.cli.led_commands import led, led_text
 from turngate.cli.options import AsJson, DataDir, RunId, Url
 from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text
+from turngate.text.instants import second
 from turngate.text.plain_text import Piece, indented, plain_line
 from turngate.wire.calls import CallRequest, CallView
 from turngate.wire.explanation import ErrorView, Explanation, FamilyMember, NextAction, WaitReason
@@ -55,13 +56,15 @@ def _show(explanation: Explanation, link: ApiLink, commands: Any) -> None:  # ty
     for attempt in explanation.model_attempts:
         message = plain_line(attempt.message, 300)
         terminal.line(
-            ("  model ", "dim"), f"attempt {attempt.attempt} at {_at(attempt.at)} {attempt.error_class}: {message}"
+            ("  model ", "dim"), f"attempt {attempt.attempt} at {second(attempt.at)} {attempt.error_class}: {message}"
         )
     for broken in explanation.unfinished:
-        when = f"attempt {broken.attempt} broke off at {_at(broken.at)}, and nothing of it ran: "
+        when = f"attempt {broken.attempt} broke off at {second(broken.at)}, and nothing of it ran: "
         terminal.line(("  model ", "dim"), when, (plain_line(broken.text, 300), "dim"))
     for fallback in explanation.model_fallbacks:
-        text = f"{fallback.model} instead of {fallback.instead_of} since {_at(fallback.at)}, {fallback.error_class}: "
+        text = (
+            f"{fallback.model} instead of {fallback.instead_of} since {second(fallback.at)}, {fallback.error_class}: "
+        )
         terminal.line(("  model ", "dim"), plain_line(f"{text}{fallback.message}", 500))
     for step in explanation.steps:
         _show_step(step, explanation.errors)
@@ -85,22 +88,22 @@ def _kind(explanation: Explanation) -> str:
 
 def _timings(run: RunSummary, waits_for: list[WaitReason]) -> Iterator[tuple[str, str]]:
     if run.ended_at is None:
-        yield "started", _at(run.created_at)
+        yield "started", second(run.created_at)
     else:
         yield "outcome", plain_line(run.how_it_ended or run.status, 200)
-        yield "ran", f"{_at(run.created_at)} to {_at(run.ended_at)} ({_took(run.created_at, run.ended_at)})"
+        yield "ran", f"{second(run.created_at)} to {second(run.ended_at)} ({_took(run.created_at, run.ended_at)})"
     for each in waits_for[:1]:
         if each.since is not None:
-            yield "since", _at(each.since)
+            yield "since", second(each.since)
         if each.until is not None:
-            yield "until", _at(each.until)
+            yield "until", second(each.until)
 
 
 def show_errors(errors: Sequence[ErrorView], link: ApiLink) -> None:
     """Print errors with their whole text, and how to see their tracebacks."""
     for error in errors:
         terminal.line("")
-        terminal.line((error.id, "bold"), f"  {error_line(error)}", (f"  {_at(error.created_at)}", "dim"))
+        terminal.line((error.id, "bold"), f"  {error_line(error)}", (f"  {second(error.created_at)}", "dim"))
         if error.message is None:
             terminal.line("  only people who may decide requests see its text")
             continue
@@ -137,7 +140,7 @@ def show_family(family: Sequence[FamilyMember]) -> None:
 def _show_step(step: StepView, errors: Sequence[ErrorView]) -> None:
     closed = "open" if step.closed_at is None else f"closed after {_took(step.created_at, step.closed_at)}"
     terminal.line("")
-    terminal.line((f"step {step.step}", "bold"), (f"  answered {_at(step.created_at)}, {closed}", "dim"))
+    terminal.line((f"step {step.step}", "bold"), (f"  answered {second(step.created_at)}, {closed}", "dim"))
     if step.corrective is not None:
         terminal.line(("  ! ", "yellow"), "this response could not be used")
     for call in step.calls:
@@ -156,7 +159,7 @@ def _of_call(call: CallView) -> Iterator[tuple[str, Piece]]:
         yield request.kind, _decision(request)
     attempts = f", attempt {call.attempts}" if call.attempts > 1 else ""
     took = f" in {_took(call.started_at, call.ended_at)}" if call.started_at and call.ended_at else ""
-    begun = f" since {_at(call.started_at)}" if call.started_at and not call.ended_at else ""
+    begun = f" since {second(call.started_at)}" if call.started_at and not call.ended_at else ""
     yield "execution", f"{call.execution.replace('_', ' ')}{attempts}{took or begun}"
     if call.child_run_id is not None:
         yield "sub-agent", f"run {call.child_run_id}"
@@ -166,8 +169,8 @@ def _of_call(call: CallView) -> Iterator[tuple[str, Piece]]:
 
 def _decision(request: CallRequest) -> str:
     if request.verb is None or request.decided_by is None or request.decided_at is None:
-        return f"{request.status} since {_at(request.created_at)}  {request.id}"
-    return f"{VERB_WORDS[request.verb]} by {plain_line(request.decided_by, 100)} at {_at(request.decided_at)}"
+        return f"{request.status} since {second(request.created_at)}  {request.id}"
+    return f"{VERB_WORDS[request.verb]} by {plain_line(request.decided_by, 100)} at {second(request.decided_at)}"
 
 
 def _show_links(explanation: Explanation, link: ApiLink) -> None:
@@ -181,10 +184,6 @@ def _show_action(number: int, action: NextAction, link: ApiLink, commands: Any) 
     terminal.line(f"  {number}. {plain_line(led_text(action.text, link, commands), 1_000)}")
     if action.command is not None:
         terminal.line(COMMAND_MARGIN, (plain_line(led(action.command, link, commands), 1_000), "cyan"))
-
-
-def _at(instant: str) -> str:
-    return f"{from_text(instant):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _took(start: str, end: str) -> str:

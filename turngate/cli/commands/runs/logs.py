@@ -11,6 +11,7 @@ from turngate.cli.api_link import find_api
 from turngate.cli.commands.runs.explain import error_line
 from turngate.cli.follow.lines import AGENT_MARGIN
 from turngate.cli.options import AsJson, DataDir, Url
+from turngate.text.instants import second
 from turngate.text.plain_text import indented, plain_line
 from turngate.wire.explanation import ErrorView
 
@@ -44,7 +45,7 @@ def logs(
         terminal.note("no run has had an error" if of_run is None else f"run {of_run} has had no error")
     for error in errors:
         if wanted is None:
-            terminal.line((error.id, "bold"), f"  {error.created_at[:19]}Z  {error.run_id}  {error_line(error)}")
+            terminal.line((error.id, "bold"), f"  {second(error.created_at)}  {error.run_id}  {error_line(error)}")
         else:
             _show(error)
 

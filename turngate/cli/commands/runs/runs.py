@@ -15,10 +15,10 @@ from turngate.cli.api_link import ApiLink, find_api, only_agent
 from turngate.cli.follow.lines import STATUS_STYLE
 from turngate.cli.follow.run import Follower, Output
 from turngate.cli.options import AsJson, DataDir, RunId, UnattendedChoice, Url
-from turngate.cli.terminal import second
 from turngate.client.runs import RunsWhere
 from turngate.domain.errors import ConfigurationError, InvalidInputError
 from turngate.domain.runs.failure_classes import FailureClass
+from turngate.text.instants import second
 from turngate.text.plain_text import Piece, plain_line
 from turngate.text.run_words import WAITS_FOR, by_cause
 from turngate.wire.explanation import StuckRun, WaitKind

@@ -18,7 +18,6 @@ from turngate.cli import terminal
 from turngate.cli.api_link import find_api, only_agent
 from turngate.cli.follow.run import Follower, Output
 from turngate.cli.options import AsJson, DataDir, UnattendedChoice, Url, instant_of, seconds_of
-from turngate.cli.terminal import second
 from turngate.domain.agents.schedules import (
     MAX_CATCH_UP_SECONDS,
     MAX_EVERY_SECONDS,
@@ -28,6 +27,7 @@ from turngate.domain.agents.schedules import (
     Timetable,
 )
 from turngate.domain.errors import ConfigurationError
+from turngate.text.instants import second
 from turngate.text.plain_text import Piece, plain_line
 from turngate.wire.orders import ScheduleChange, ScheduleOrder
 
@@ -425,14 +425,14 @@ def show_detail(schedule: ScheduleDetail) -> None:
     terminal.line(f"  questions   {UNATTENDED[schedule.unattended]}")
     terminal.line(f"  a fire      {OVERLAP[schedule.overlap]}")
     terminal.line(f"  catches up  fires of the last {schedule.catch_up_seconds} s")
-    terminal.line(f"  made by     {schedule.created_by} at {_short(schedule.created_at)}")
+    terminal.line(f"  made by     {schedule.created_by} at {second(schedule.created_at)}")
     if schedule.notes:
         terminal.line(f"  notes       {plain_line(schedule.notes, 200)}")
     if schedule.deleted_at is not None:
-        terminal.line(("  deleted     ", "red"), f"by {schedule.deleted_by} at {_short(schedule.deleted_at)}")
+        terminal.line(("  deleted     ", "red"), f"by {schedule.deleted_by} at {second(schedule.deleted_at)}")
     elif schedule.paused_at is not None:
         why = f": {plain_line(schedule.pause_reason, 200)}" if schedule.pause_reason else ""
-        terminal.line(("  held        ", "yellow"), f"by {schedule.paused_by} since {_short(schedule.paused_at)}{why}")
+        terminal.line(("  held        ", "yellow"), f"by {schedule.paused_by} since {second(schedule.paused_at)}{why}")
     else:
         terminal.line(f"  next        {_next(schedule)}")
         for each in schedule.clock_changes:
@@ -444,28 +444,24 @@ def show_detail(schedule: ScheduleDetail) -> None:
 
 def next_words(schedule: ScheduleView) -> str:
     """Return when it fires next, to be added to a sentence; empty when that is unknown."""
-    return "" if schedule.next_fire_at is None else f"; next at {_short(schedule.next_fire_at)}"
+    return "" if schedule.next_fire_at is None else f"; next at {second(schedule.next_fire_at)}"
 
 
 def _state(each: ScheduleView) -> str:
     if each.paused_at is not None:
         return f"held by {plain_line(each.paused_by or '', 40)}"
     if each.next_fire_at is not None:
-        return _short(each.next_fire_at)
+        return second(each.next_fire_at)
     return {None: "Temporal is away", False: "not in Temporal yet"}.get(each.in_force, "never again")
 
 
 def _next(schedule: ScheduleDetail) -> str:
     if schedule.next_fires:
-        return ", ".join(_short(each) for each in schedule.next_fires)
+        return ", ".join(second(each) for each in schedule.next_fires)
     return _state(schedule)
 
 
 def _fire(each: FireView) -> tuple[Piece, ...]:
     note = f"by {plain_line(each.fired_by, 60)}" if each.fired_by else plain_line(each.reason, 80)
     became = each.run_status or each.outcome
-    return _short(each.fire_at), became, each.run_id or "", note
-
-
-def _short(instant: str) -> str:
-    return second(instant)
+    return second(each.fire_at), became, each.run_id or "", note

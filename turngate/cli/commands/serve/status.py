@@ -13,6 +13,7 @@ from turngate.cli.led_commands import led, led_text
 from turngate.cli.options import AsJson, DataDir, Url
 from turngate.domain.errors import UnavailableError
 from turngate.store.clock import as_text, now
+from turngate.text.instants import second
 from turngate.text.plain_text import Piece, plain_line
 from turngate.wire.health import HealthCheck, HealthState, HealthView
 
@@ -66,11 +67,11 @@ def _show(health: HealthView, link: ApiLink, root: Any) -> None:  # typer's grou
     if health.workers:
         terminal.line("")
         rows = [
-            (each.task_queue, each.build or "-", str(each.workers), terminal.second(each.polled_at),
+            (each.task_queue, each.build or "-", str(each.workers), second(each.polled_at),
              "yes" if each.gets_new_runs else "no")
             for each in health.workers
         ]  # fmt: skip
-        terminal.table(("TASK QUEUE", "BUILD", "WORKERS", "LAST POLL (UTC)", "NEW RUNS"), rows)
+        terminal.table(("TASK QUEUE", "BUILD", "WORKERS", "LAST POLL", "NEW RUNS"), rows)
     if health.waits:
         terminal.line("")
         terminal.table(

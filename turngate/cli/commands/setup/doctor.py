@@ -46,6 +46,7 @@ from turngate.runtime.workspaces import Workspaces
 from turngate.store import agents, schema
 from turngate.store.database import Database
 from turngate.store.events import events
+from turngate.text.instants import minute
 from turngate.text.plain_text import plain
 from turngate.toolkits.confinement.machine import linked_places
 from turngate.toolkits.private_files import PrivateFiles
@@ -159,8 +160,7 @@ async def _what_is_there(settings: Settings, *, has_store: bool) -> list[Finding
         finally:
             await database.close()
         findings += [
-            Finding("agent", f"{each.name} ({each.model}), published {terminal.minute(each.published_at)}")
-            for each in published
+            Finding("agent", f"{each.name} ({each.model}), published {minute(each.published_at)}") for each in published
         ]
     return findings
 
