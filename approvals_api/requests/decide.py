@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from sqlalchemy.exc import IntegrityError
 
@@ -33,6 +34,8 @@ from turngate.store.runs import calls
 from turngate.wire.orders import DecisionOrder
 
 MAX_DECISION_ID_CHARS = 255
+NEAR_END = timedelta(seconds=10)
+"""So close to its end a request is held before its time is looked at: no twin may hear that it is over, and this one win."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +106,9 @@ async def submit(
     except (GoneError, ConflictError):
         if request.status != "pending":
             raise
-        # The same decision, sent twice at once: the other one may have won since, right before the request's time ran out.
-        async with services.database.glance() as conn:
+        # The same decision, sent twice at once: the other one may win right before the request's time runs out. It is waited for.
+        async with services.database.write() as conn:
+            await requests.hold(conn, request_id)
             _own, first = await _sent_before(conn, decision, await requests.decision(conn, decision.id))
         if first is None:
             raise
@@ -251,7 +255,6 @@ async def _decide(
     ``grant_id``: as in :func:`submit`.
     """
     if grant_id is None and _is_plain_approval(seen, order):
-        check(seen, principal, order, frozenset())  # again, because its time may have run out while this waited
         approved = await apply.approve_as_seen(conn, seen, principal, decision)
         if approved is not None:
             return _answer(seen, decision, approved)
@@ -285,7 +288,8 @@ def _answer(request: Request, decision: Decision, status: RequestStatus) -> Deci
 
 def _is_plain_approval(request: Request, order: DecisionOrder) -> bool:
     """Tell whether the request's own row is all that an approval of it depends on, and all that follows is its end."""
-    return order.verb == "approve" and order.grant is None and request.quorum == 1 and request.not_by is None
+    plain = order.verb == "approve" and order.grant is None and request.quorum == 1 and request.not_by is None
+    return plain and not request.has_expired(now() + NEAR_END)
 
 
 async def _replace(

@@ -106,8 +106,12 @@ async def test_i4_the_same_decision_id_gets_the_first_answer(api: Api) -> None:
     assert (again.status_code, again.json()) == (200, first.json())
 
 
-async def test_i4_a_twin_that_is_late_gets_the_first_answer(sqlite: Database) -> None:
-    """I4: of two sendings at once, one wins right before the request expires; the other doesn't hear that no one answered."""
+@pytest.mark.parametrize("sent", ["in time", "too late"])
+async def test_i4_a_twin_that_is_late_gets_the_first_answer(sqlite: Database, sent: str) -> None:
+    """I4: of two sendings at once, one wins right before the request expires; the other doesn't hear that no one answered.
+
+    It was sent in time and waits for its turn; or its time is over before the one that wins has committed.
+    """
     ann = Principal(name="ann", via="session", scopes=ROLE_SCOPES["operator"], session_id="ann's")
     async with desk_on(sqlite) as desk:
         expires_at = now() + timedelta(seconds=1)
@@ -116,14 +120,22 @@ async def test_i4_a_twin_that_is_late_gets_the_first_answer(sqlite: Database) ->
             seen = await requests.get(conn, "rq")
         assert seen is not None
         order = DecisionOrder(verb="approve", digest=seen.digest)
+
+        def twin_sent() -> asyncio.Task[decide.DecisionAnswer]:
+            return asyncio.create_task(decide.submit(desk.services, ann, "rq", order, decision_id="twin"))
+
         async with sqlite.write() as conn:
-            late = asyncio.create_task(decide.submit(desk.services, ann, "rq", order, decision_id="twin"))
-            await asyncio.sleep((expires_at - now()).total_seconds() / 2)
+            if sent == "in time":
+                late = twin_sent()
+                await asyncio.sleep((expires_at - now()).total_seconds() / 2)
             twin = requests.new_decision(
                 order, decision_id="twin", request_id="rq", by=ann.name, credential=ann.credential
             )
             assert await apply.approve_as_seen(conn, seen, ann, twin) == "approved"
             await asyncio.sleep((expires_at - now()).total_seconds() + 0.01)
+            if sent == "too late":
+                late = twin_sent()
+                await asyncio.wait({late}, timeout=0.3)
         assert await late == decide.DecisionAnswer(decision_id="twin", status="approved")
 
 
