@@ -24,6 +24,7 @@ LOOK_AGAIN_SECONDS = 0.05
 EXPIRY_SECONDS = 5
 GRACE_SECONDS = 2
 WIRE_TIMEOUT = timedelta(seconds=1)
+BANK = "Look for {idempotency_key} at the bank"
 HOUR_SECONDS = 3600
 """Of a transfer: until then, its approval can be taken back."""
 STEPS_PER_EXECUTION = 2
@@ -62,7 +63,7 @@ async def transfer(params: Order, ctx: ToolContext) -> dict[str, str]:
     return await start("transfer", params, ctx)
 
 
-@tool(effect="once", ask=True, timeout=WIRE_TIMEOUT)
+@tool(effect="once", ask=True, timeout=WIRE_TIMEOUT, check_with=BANK)
 async def wire(params: Order, ctx: ToolContext) -> dict[str, str]:
     """Wire what an order costs. The bank never answers: the time is over after the effect."""
     await start("wire", params, ctx)

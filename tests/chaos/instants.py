@@ -39,6 +39,8 @@ WORKER: Final = (
     "approved-not-redeemed",
     "redeemed-not-started",
     "effect-not-recorded",
+    "unknown-not-asked",
+    "asked-not-reported",
     "recorded-not-reported",
     "fused-recorded-not-closed",
     "fused-closed-not-asked",
@@ -52,15 +54,15 @@ WORKER: Final = (
     "closed-not-reported",
 )
 """Where a worker can be made to end: a model's response about to be stored, planned or not; one stored and not planned, where
-these are two transactions; a plan stored and not reported; between approve and start; between effect and record; between record
-and answer; in an activity that takes the next step after its call: between record and the step's close where these are two
+these are two transactions; a plan stored and not reported; between approve and start; between effect and record; a call's
+outcome unknown before anyone is asked about it, and after; between record and answer; in an activity that takes the next step after its call: between record and the step's close where these are two
 transactions, after the close and before the model is asked, and as above; an expiry stored and not reported; continue-as-new
 about to be sent, and sent; a run's end stored and not reported."""
 API: Final = ("recorded-not-begun", "offered-not-taken", "taken-not-committed", "decided-not-told", "told-not-answered")
 """Where an API can be made to end: a run stored and its workflow not begun; in the transaction of a decision, before and after
 it is written; a decision that is stored and not signalled to its run; and one that is."""
-RARE: Final = ("expired-not-reported", "closed-not-reported")
-"""Instants that need a request which expires, or a run that is interrupted."""
+RARE: Final = ("unknown-not-asked", "asked-not-reported", "expired-not-reported", "closed-not-reported")
+"""Instants that need a call that takes effect and never says so, a request which expires, or a run that is interrupted."""
 
 
 def reached(instant: str) -> None:
@@ -103,6 +105,7 @@ def install() -> None:
     _around(RunTool, "_redeem", before="approved-not-redeemed")
     _around(RunTool, "_redeem", after="redeemed-not-started", only_after=lambda came: isinstance(came, Redeemed))
     _around(RunTool, "_record", before="effect-not-recorded", after="recorded-not-reported")
+    _around(RunTool, "_find_out", before="unknown-not-asked", after="asked-not-reported")
     _around(StepBoundary, "pass_on", before="fused-recorded-not-closed")
     for closes in ("pass_on_with", "pass_on"):  # with the last result, or after it
         _around(

@@ -49,7 +49,9 @@ AT_THE_DOOR = [
     "decided-not-told",
 ]
 """The instants between a decision, its tool's start and what is stored of both. Each costs two seconds of processor time."""
-ELSEWHERE = [each for each in (*instants.WORKER, *instants.API) if each not in {*AT_THE_DOOR, "closed-not-reported"}]
+OF_THEIR_OWN = {"closed-not-reported", "unknown-not-asked", "asked-not-reported"}
+"""The instants that other chapters come to."""
+ELSEWHERE = [each for each in (*instants.WORKER, *instants.API) if each not in {*AT_THE_DOOR, *OF_THEIR_OWN}]
 
 
 @dataclass
@@ -154,20 +156,41 @@ async def test_i1_i5_an_interrupt_outlives_the_lost_worker(opening: Opening) -> 
     assert len(opening.on.starts("dropped")) == 1
 
 
-async def test_i3_a_call_that_took_effect_and_never_reported_it(opening: Opening) -> None:
-    """I3: its time was over, or it raised, after the effect: a person is asked, the model reads it, and nothing runs again."""
-    on = opening.on
-    runs = [await on.start(name, [order(name, name)]) for name in ("wire", "debit")]
-    for run in runs:
-        await on.approve(run)
-        lost = await on.request(run, "outcome")
-        assert (await on.detail(lost.id)).execution == "unknown"
-        assert (await on.decide(lost, "respond", outcome="tell_model", key=f"tell-{run}")).http == HTTPStatus.OK
-        await on.completed(run)
-        result = (await on.run(run)).steps[0].calls[0].result
-        assert isinstance(result, Failure)
-        assert result.kind == "unknown"
-    assert [len(on.starts(name)) for name in ("wire", "debit")] == [1, 1]
+@pytest.mark.parametrize(
+    ("name", "instant"),
+    [
+        ("wire", "unknown-not-asked"),
+        pytest.param("debit", "asked-not-reported", marks=pytest.mark.exhaustive),
+        pytest.param("wire", None, marks=pytest.mark.exhaustive),
+        ("debit", None),
+    ],
+)
+async def test_i3_a_call_that_took_effect_and_never_reported_it(
+    opening: Opening, name: str, instant: str | None
+) -> None:
+    """I3: its time was over, or it raised, after the effect: a person is asked, the model reads it, and nothing runs again.
+
+    Also where ``kill -9`` of its worker comes between that end and the question, or right after the question.
+    """
+    on, called = opening.on, f"{name}-{instant}"
+    if instant is not None:
+        on.arm(instant)
+    run = await on.start(called, [order(name, called)])
+    await on.approve(run)
+    if instant is not None:
+        await on.processes.gone("worker")
+        on.processes.start("worker")
+    lost = await on.detail((await on.request(run, "outcome")).id)
+    assert lost.execution == "unknown"
+    if name == "wire":
+        assert lost.lost_start is not None
+        assert lost.lost_start.check_with == f"Look for {on.starts(called)[0].key} at the bank"
+    assert (await on.decide(lost, "respond", outcome="tell_model", key=f"tell-{run}")).http == HTTPStatus.OK
+    await on.completed(run)
+    result = (await on.run(run)).steps[0].calls[0].result
+    assert isinstance(result, Failure)
+    assert result.kind == "unknown"
+    assert len(on.starts(called)) == 1
 
 
 async def test_i3_i5_kill_dash_nine(opening: Opening) -> None:
