@@ -76,8 +76,10 @@ async def in_own_task(author: Awaitable[Result]) -> Result:
     async def result_or_error() -> tuple[Result | None, BaseException | None]:
         try:
             return await author, None
-        except (KeyboardInterrupt, GeneratorExit):
+        except KeyboardInterrupt:
             raise
+        except GeneratorExit:  # the author's; or this coroutine is closed, and no one gets what it returns
+            return None, AuthorCodeError("GeneratorExit")
         except BaseException as raised:  # noqa: BLE001 - SystemExit that leaves a task ends the event loop
             return None, raised
 

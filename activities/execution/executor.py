@@ -142,11 +142,15 @@ async def _raised(
         return await _declared_failure(tool, raised, report)
     match raised:
         case NothingHappened():
-            return Failure(kind="nothing_happened", reason=f"{tool.name!r} changed nothing: {raised.reason}")
+            words = _words(raised)
+            nothing = f"{tool.name!r} changed nothing"
+            return Failure(kind="nothing_happened", reason=f"{nothing}: {words}" if words else f"{nothing}.")
+        case OutcomeUnknown():
+            return _unknown(tool, _words(raised))
+        case NoWorkspaceError() if tool.effect == "once" and started:
+            return Unknown(f"It failed because {raised.message}.")
         case NoWorkspaceError():  # ours, so its words hold no secret, and say the fix
             return Failure(kind="execution_error", reason=f"{tool.name!r} did not run: {raised.message}")
-        case OutcomeUnknown():
-            return _unknown(tool, raised.reason)
         case _ if not started:
             return await _never_started(tool, raised, report, timed_out=timed_out)
         case _:
@@ -155,8 +159,16 @@ async def _raised(
 
 def _unknown(tool: Tool, why: str) -> Failure | Unknown:
     """Return the end of a call whose own code says that it doesn't know; one that may be repeated has a plain failure."""
-    why = as_sentence(why[:MAX_REASON_CHARS])
+    why = as_sentence(why[:MAX_REASON_CHARS]) or f"{tool.name!r} says that it doesn't know."
     return Unknown(why) if tool.effect == "once" else Failure(kind="unknown", reason=why)
+
+
+def _words(raised: NothingHappened | OutcomeUnknown) -> str:
+    """Return what the author's exception says. It may hold anything, such as an exception, or something that can't be read."""
+    try:
+        return storable(str(raised.reason))[:MAX_REASON_CHARS]
+    except Exception:  # noqa: BLE001 - what it means is known all the same
+        return ""
 
 
 async def _declared_failure(tool: Tool, declared: Exception, report: Reporter) -> Failure | Unknown:
@@ -166,7 +178,7 @@ async def _declared_failure(tool: Tool, declared: Exception, report: Reporter) -
     kinds: dict[type, str] = {failure: failure.kind for failure in tool.failures}
     kind = next(kinds[each] for each in type(declared).__mro__ if each in kinds)
     try:
-        fields = _shallow(json_of(declared.fields))
+        fields = _shallow(json_of(dict(declared.fields)))
     except Exception as misfit:  # noqa: BLE001 - the author's bug; that it failed, and how, is known all the same
         await report("tool failed with what can't be shown", misfit, tool=tool.name)
         return Failure(kind=kind, reason=f"{tool.name!r} failed, and its details can't be shown. This was logged.")

@@ -53,6 +53,35 @@ async def test_i3_a_call_whose_process_died_waits_for_a_persons_word(sender: Sen
     assert ran == []
 
 
+async def test_i3_a_call_whose_end_cannot_be_reported_may_have_happened(sender: Sender) -> None:
+    """I3: its error can't be read, or its result can't be turned into a report: a person is asked at once, nothing is raised."""
+
+    class Unreadable(Exception):  # noqa: N818 - it is only unreadable
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    async def raises(_order: object) -> str:
+        raise Unreadable
+
+    async def returns(_order: object) -> str:
+        return ""
+
+    def unreportable(_result: str) -> Ok:
+        raise RecursionError
+
+    for name, handler, to_report in (("raises", raises, ok_of), ("returns", returns, unreportable)):
+        outside = ExternalCalls(sender.client, source=sender.source, conversation=name)
+        call = await record_of(sender, outside)
+        await outside.all_answers([call], wait=None)
+        settled = await outside.run(call, handler, to_report=to_report)
+        assert isinstance(settled, Settled)
+        assert "may have taken effect" in settled.text
+        (request,) = await sender.pending()
+        assert request["kind"] == "outcome"
+        answer = await sender.api.decide(request, "respond", outcome="tell_model")
+        assert answer.status_code == 200, answer.text
+
+
 @pytest.mark.exhaustive
 async def test_a_call_that_may_be_repeated_goes_to_the_next_process(sender: Sender) -> None:
     """The next process runs a read whose process died at once; no one is asked."""

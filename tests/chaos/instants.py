@@ -55,9 +55,10 @@ WORKER: Final = (
 )
 """Where a worker can be made to end: a model's response about to be stored, planned or not; one stored and not planned, where
 these are two transactions; a plan stored and not reported; between approve and start; between effect and record; a call's
-outcome unknown before anyone is asked about it, and after; between record and answer; in an activity that takes the next step after its call: between record and the step's close where these are two
-transactions, after the close and before the model is asked, and as above; an expiry stored and not reported; continue-as-new
-about to be sent, and sent; a run's end stored and not reported."""
+outcome unknown before anyone is asked about it, and after; between record and answer; in an activity that takes the next step
+after its call: between record and the step's close where these are two transactions, after the close and before the model is
+asked, and as above; an expiry stored and not reported; continue-as-new about to be sent, and sent; a run's end stored and not
+reported."""
 API: Final = ("recorded-not-begun", "offered-not-taken", "taken-not-committed", "decided-not-told", "told-not-answered")
 """Where an API can be made to end: a run stored and its workflow not begun; in the transaction of a decision, before and after
 it is written; a decision that is stored and not signalled to its run; and one that is."""

@@ -109,7 +109,11 @@ class _Ending:
         kind = "execution_error"
         if isinstance(error, self.declared):
             kind = "nothing_happened" if isinstance(error, NothingHappened) else "tool_failure"
-        return Failure(kind=kind, reason=f"{type(error).__name__}: {error}")
+        try:
+            words = f": {error}"
+        except Exception:  # noqa: BLE001 - a framework's error that can't be read has ended the call all the same
+            words = ""
+        return Failure(kind=kind, reason=f"{type(error).__name__}{words}")
 
     def unknown(self, reported: Ok | Failure) -> Settled | None:
         """Return what the model reads if no one knows whether the call happened; None: that is known, or it may be repeated."""
@@ -214,7 +218,7 @@ class ExternalCalls:
         result: see :class:`turngate.bridges.reports.Reports`.
 
         ``to_report``: turns the handler's result into the one that is reported; a failure of kind ``execution_error`` counts as
-        raised. ``declared``: exceptions with which the framework's tools say how their call failed.
+        raised, and so does what this raises. ``declared``: exceptions with which the framework's tools say how their call failed.
         """
         attempt = secrets.token_hex(16)
         while True:
@@ -246,6 +250,7 @@ class ExternalCalls:
     ) -> Ran[Result] | Settled:
         try:
             result = await handler(order)
+            reported = to_report(result)
         except Exception as error:
             failure = ending.failure(error)
             await self._reports.send(call, attempt, failure, deadline_at=order.deadline_at)
@@ -254,7 +259,6 @@ class ExternalCalls:
                 raise
             logger.warning("call %s of %s failed, and may have happened", call, order.tool_name, exc_info=True)
             return unknown
-        reported = to_report(result)
         await self._reports.send(call, attempt, reported, deadline_at=order.deadline_at)
         return ending.unknown(reported) or Ran(result=result, edited_input=order.input if order.edited else None)
 

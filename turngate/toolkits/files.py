@@ -12,7 +12,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, JsonValue
 
-from turngate import Preview, ToolContext, ToolFailure, tool
+from turngate import NothingHappened, Preview, ToolContext, ToolFailure, tool
+from turngate.domain.tools.context import NoWorkspaceError
 from turngate.text.line_diff import split_lines, unified_diff
 from turngate.toolkits.edits import (
     AmbiguousEdit,
@@ -243,7 +244,10 @@ def _change_stamp(place: Place, params: EditFileParams) -> str:
 )
 async def edit_file(params: EditFileParams, ctx: ToolContext) -> WrittenFile:
     """Replace text in a file, literally. `old_text` must occur exactly once, unless `replace_all` is set."""
-    place = Place.inside(ctx.require_workspace(), params.path)
+    try:
+        place = Place.inside(ctx.require_workspace(), params.path)
+    except NoWorkspaceError as none:
+        raise NothingHappened(none.message) from none
 
     written = await asyncio.to_thread(change_text, place, lambda before: apply_edit(place, before, params))
     return _file_written(place, written)

@@ -29,6 +29,7 @@ from turngate import (
     ToolFailure,
     tool,
 )
+from turngate.domain.tools.context import NoWorkspaceError
 from turngate.domain.tools.presentation import default_presentation
 from turngate.domain.tools.tool import ProcessConfinement
 from turngate.toolkits import scripts
@@ -140,8 +141,12 @@ async def bash(params: BashParams, ctx: ToolContext) -> CommandResult:
 
     There is no stdin, and no network unless the call asks for it. What still runs when the command ends is killed.
     """
+    try:
+        workspace = ctx.require_workspace()
+    except NoWorkspaceError as none:
+        raise CommandNotStarted(reason=none.message) from none
     async with machine.temporary_directory() as temporary:
-        sandbox = Sandbox(workspace=ctx.require_workspace(), temporary=temporary, network=params.network)
+        sandbox = Sandbox(workspace=workspace, temporary=temporary, network=params.network)
         return await _run(params, ctx, sandbox)
 
 

@@ -679,6 +679,56 @@ async def endless() -> int:
     return 10**5_000
 
 
+class Unreadable(Exception):  # noqa: N818 - it is only unreadable
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+async def says_so_with_an_exception() -> str:
+    """End."""
+    raise OutcomeUnknown(ConnectionResetError("the line is dead"))  # type: ignore[arg-type]
+
+
+async def says_so_with_half_a_character() -> str:
+    """End."""
+    raise OutcomeUnknown("the bank said \ud800")
+
+
+async def says_so_without_words() -> str:
+    """End."""
+    raise OutcomeUnknown("")
+
+
+async def nothing_unreadable() -> str:
+    """End."""
+    raise NothingHappened(Unreadable())  # type: ignore[arg-type]
+
+
+class Silent(Missing):
+    def __init__(self) -> None:
+        self.fields = ["silent"]  # type: ignore[assignment]
+
+
+async def declares_nothing() -> str:
+    """End."""
+    raise Silent
+
+
+async def unreadable() -> str:
+    """End."""
+    raise Unreadable
+
+
+async def closes_itself() -> str:
+    """End."""
+    raise GeneratorExit
+
+
+async def misses_a_workspace(ctx: ToolContext) -> str:
+    """Book, and then look for a workspace."""
+    return str(ctx.require_workspace())
+
+
 ENDINGS = {
     each.__name__: each
     for each in (
@@ -696,14 +746,35 @@ ENDINGS = {
         exits,
         unfit,
         endless,
+        says_so_with_an_exception,
+        says_so_with_half_a_character,
+        says_so_without_words,
+        nothing_unreadable,
+        declares_nothing,
+        unreadable,
+        closes_itself,
+        misses_a_workspace,
     )
 }
-KNOWN = {"returns": "ok", "declares": "missing", "deep_failure": "deep", "nothing_happened": "nothing_happened"}
+KNOWN = {
+    "returns": "ok",
+    "declares": "missing",
+    "declares_nothing": "missing",
+    "deep_failure": "deep",
+    "nothing_happened": "nothing_happened",
+    "nothing_unreadable": "nothing_happened",
+}
 WHY = {
     "times_out": "did not finish within 1 s and was stopped",
     "breaks_when_stopped": "did not finish within 1 s",
     "says_so": "the bank never answered.",
     "says_so_by_kind": "the answer was lost.",
+    "says_so_with_an_exception": "the line is dead.",
+    "says_so_with_half_a_character": "the bank said \ufffd.",
+    "says_so_without_words": "says that it doesn't know.",
+    "unreadable": "Unreadable",
+    "closes_itself": "AuthorCodeError",
+    "misses_a_workspace": "needs a workspace",
     "connection_lost": "ConnectionResetError",
     "undeclared_failure": "NotFound",
     "exits": "SystemExit",
