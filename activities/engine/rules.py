@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -23,6 +23,7 @@ from turngate.domain.policy.policy import BUILT_IN_ASKS, FactsOf, Policy, Verdic
 from turngate.domain.policy.unattended import unattended
 from turngate.domain.tools.defaults import Defaults
 from turngate.domain.tools.external import agent_of_source, is_external, source_of
+from turngate.domain.tools.results import Failure
 from turngate.domain.tools.tool import Tool
 from turngate.policies.facts import DISTRUSTED, UNREADABLE, call_facts, lies_in, without_permissions
 from turngate.store.clock import as_text, now
@@ -33,6 +34,12 @@ from turngate.store.runs.starters import starters_of
 
 CLAIMED = agent_of_source("")
 """How rules that allow and grants see the agent of an external call whose source is only claimed."""
+
+MAY_HAVE_HAPPENED: Final = "may-have-happened"
+"""The rule by which a ``once`` call is asked about that repeats one whose outcome is unknown."""
+SAME_CALL: Final = (
+    "The same call started before in this run, and no one knows whether it took effect. This would be another."
+)
 
 log = structlog.get_logger(__name__)
 
@@ -75,13 +82,15 @@ class RulesInForce:
         defaults: Defaults = (),
         origins: Origins | None = None,
         decided: bool = False,
+        before: Failure | None = None,
     ) -> Verdict:
         """Return the verdict for one call of the run; in a run that no one attends, no one is asked (see ``unattended``).
 
         ``raw_input``: the exact argument text; None: nothing is known of the arguments. ``defaults``: what it leaves out.
         ``origins``: where they come from; None:
         not known, or no rule needs it. ``decided``: a person has decided this call, so someone attends it whatever the run
-        says; or it was let through before.
+        says; or it was let through before. ``before``: how an identical call of the run ended, if no one
+        knows whether it took effect.
         """
         run = self.run
         facts = None if raw_input is None else cache(partial(call_facts, raw_input, run.workspace, origins, defaults))
@@ -92,6 +101,9 @@ class RulesInForce:
                 verdict = verdict.model_copy(update={"reason": DISTRUSTED})
         if not decided:
             verdict = always_asked(verdict, tool, params)
+        repeats_unknown = before is not None and before.kind == "unknown" and tool.effect == "once"
+        if repeats_unknown and verdict.answer == "allow":  # it would happen twice, and no one would see it
+            verdict = Verdict(answer="ask", rule=MAY_HAVE_HAPPENED, reason=SAME_CALL, risk="high")
         return verdict if run.attended or decided else unattended(verdict, tool, run.unattended_asks)
 
     def _by_rules(self, tool: Tool, params: Any, facts: FactsOf | None) -> Verdict:

@@ -214,8 +214,8 @@ class Planner:
         step, calls_made = response.step, response.message.calls
         keys = [repeat_key(call.tool_name, call.input) for call in calls_made]
         refused = await calls.refusals_by_key(conn, step.run.id, keys) if step.number > 1 else {}
-        if keys and is_external(step.run.agent) and (before := await rejected_before(conn, step.run)) is not None:
-            refused = dict.fromkeys(keys, before)  # such a run has one call
+        if keys and is_external(step.run.agent) and (rejected := await rejected_before(conn, step.run)) is not None:
+            refused = dict.fromkeys(keys, rejected)  # such a run has one call
         rules = await self.engine.rules(conn, step.run)
         classified: list[Classified] = []
         finishes = ""
@@ -231,9 +231,10 @@ class Planner:
                     continue
                 tool, params, defaults = well_formed
                 of_call = await origins.for_rules(conn, rules, tool, call.input)
-                verdict = rules.verdict(tool, params, call.input, defaults=defaults, origins=of_call)
+                before = refused.get(key)
+                verdict = rules.verdict(tool, params, call.input, defaults=defaults, origins=of_call, before=before)
             admitted = Admitted(call, position, tool, params, verdict, defaults)
-            closed = _closed(admitted, refused.get(key))
+            closed = _closed(admitted, before)
             classified.append(closed or admitted)
             if closed is None and tool.kind == "signal":
                 control_call = read_control_call(self.engine, tool, params)
@@ -286,16 +287,16 @@ class Planner:
         )
 
 
-def _closed(admitted: Admitted, refused: Failure | None) -> Closed | None:
+def _closed(admitted: Admitted, before: Failure | None) -> Closed | None:
     """Return a call that is closed without running and without asking, or None.
 
-    ``refused``: the refusal of an identical call before; None: there was none.
+    ``before``: the refusal of an identical call before, or that it may have happened; None: neither.
     """
     verdict = admitted.verdict
     if verdict.answer == "deny":
         return Closed(admitted.call, admitted.position, results.denied(verdict.rule, verdict.reason), verdict)
-    if refused is not None:
-        return Closed(admitted.call, admitted.position, results.repeated(refused), verdict)
+    if before is not None and before.kind != "unknown":
+        return Closed(admitted.call, admitted.position, results.repeated(before), verdict)
     return None
 
 

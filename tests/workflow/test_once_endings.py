@@ -278,3 +278,24 @@ async def test_i3_a_dead_worker_in_an_interrupted_run_still_asks(
         await engine.decide(request, "respond", outcome="happened")
         assert (await engine.executions(run))["c1"].state == "succeeded"
     assert bench.paid == [1]
+
+
+async def test_i3_the_same_call_is_not_allowed_twice_while_no_one_knows(
+    client: Client, database: Database, bank: Bank
+) -> None:
+    """I3: what a rule or the tool allows is asked about if the same call may have happened; a call that differs is not."""
+    another = call("loses_its_connection", '{"n": 2}', "another")
+    same = [call("loses_its_connection", "{}", each) for each in ("first", "again")]
+    model = ListModel(says(same[0]), says(same[1]), says(another), says("Done."))
+    async with stack(client, database, bank.tool(loses_its_connection), model=model) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run, kind="outcome"), "respond", outcome="tell_model")
+        repeat = await engine.request(run, kind="approval")
+        assert (repeat.tool_call_id, repeat.rule, repeat.risk) == ("again", "may-have-happened", "high")
+        assert "no one knows whether it took effect" in repeat.reason
+        assert len(bank.booked["loses_its_connection"]) == 1
+        await engine.decide(repeat, "reject", message="look first")
+        await engine.decide(await engine.request(run, kind="outcome"), "respond", outcome="tell_model")
+        assert (await engine.ended(run)).status == "completed"
+        assert (await engine.results(run))["again"].kind == "rejected"
+    assert len(bank.booked["loses_its_connection"]) == 2

@@ -328,17 +328,23 @@ async def set_child(conn: Connection, run_id: str, tool_call_id: str, child_run_
 
 
 async def refusals_by_key(conn: Connection, run_id: str, keys: Sequence[str]) -> dict[str, Failure]:
-    """Return repeat key → refusal, for keys this run's rules or operators refused before (I12)."""
+    """Return repeat key → refusal, for keys this run's rules or operators refused before (I12).
+
+    Of a key that was not refused: the result ``unknown`` of a call that may have happened (I3).
+    """
     if not keys:
         return {}
     query = select(calls.c.repeat_key, calls.c.result, calls.c.step, calls.c.position).where(
         calls.c.run_id == run_id, calls.c.repeat_key.in_(keys), calls.c.result.is_not(None)
     )
     refused: dict[str, Failure] = {}
+    unknown: dict[str, Failure] = {}
     # The refusal itself comes before those that repeat it. Sorted here: SQLite would read all of a run's calls by the
     # index that gives their order, in place of the few by their key.
     for row in sorted(await conn.execute(query), key=lambda row: (row.step, row.position)):
         result = TOOL_RESULT.validate_json(row.result)
         if isinstance(result, Failure) and result.kind in {"rejected", "denied"}:
             refused.setdefault(row.repeat_key, result)
-    return refused
+        elif isinstance(result, Failure) and result.kind == "unknown":
+            unknown.setdefault(row.repeat_key, result)
+    return unknown | refused
