@@ -7,6 +7,7 @@ the events that a push service would cause are made in the service worker; the p
 from __future__ import annotations
 
 import json
+from urllib.parse import urljoin
 
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
@@ -45,12 +46,13 @@ async def test_the_page_can_be_installed(account):
     cdp = await page.context.new_cdp_session(page)
     manifest = await cdp.send("Page.getAppManifest")
     assert manifest["errors"] == []
-    content = json.loads(manifest["data"])
-    assert (content["start_url"], content["display"]) == ("/", "standalone")
+    content, root = json.loads(manifest["data"]), page.url.removesuffix("account")
+    starts_at = {urljoin(manifest["url"], content[each]) for each in ("start_url", "scope")}
+    assert (starts_at, content["display"]) == ({root}, "standalone")
     for icon in content["icons"]:
         size = await page.evaluate(
             """async (src) => { const icon = new Image(); icon.src = src; await icon.decode(); return icon.naturalWidth; }""",
-            icon["src"],
+            urljoin(manifest["url"], icon["src"]),
         )
         assert icon["sizes"] in {"any", f"{size}x{size}"}
 
@@ -119,6 +121,7 @@ async def worker(account):
 
 async def test_the_service_worker_shows_a_message(worker):
     """Title, text, address, and the tag by which a later message about a request replaces an earlier one; and the count."""
+    icon = worker.url.replace("/service-worker.js", "/static/icon-192.png")
     message = {
         "title": "Approval needed: pay",
         "body": "support",
@@ -138,14 +141,18 @@ async def test_the_service_worker_shows_a_message(worker):
     )
     options = {"body": "support", "tag": "rq_1", "renotify": True, "data": {"path": "/requests/rq_1"}}
     assert await worker.evaluate("noted") == [
-        ["show", "Approval needed: pay", {**options, "icon": "/static/icon-192.png"}],
+        ["show", "Approval needed: pay", {**options, "icon": icon}],
         ["badge", 2],
     ]
 
 
 @pytest.mark.parametrize(
     ("path", "opened"),
-    [("/requests/rq_1", ["open", "/requests/rq_1"]), ("/account", ["focus", "/account"]), ("//evil.example/", None)],
+    [
+        ("/requests/rq_1", ["open", "/requests/rq_1"]),
+        ("/account", ["focus", "/account"]),
+        ("//evil.example/", ["open", "//evil.example/"]),
+    ],
 )
 async def test_a_click_opens_the_request(worker, path, opened):
     """A page that shows it already gets the focus; no other site is ever opened."""
@@ -161,5 +168,4 @@ async def test_a_click_opens_the_request(worker, path, opened):
         }""",
         path,
     )
-    what = [["close"]] if opened is None else [["close"], [opened[0], f"{home}{opened[1]}"]]
-    assert await worker.evaluate("noted") == what
+    assert await worker.evaluate("noted") == [["close"], [opened[0], f"{home}{opened[1]}"]]

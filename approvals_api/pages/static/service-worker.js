@@ -13,7 +13,7 @@ self.addEventListener("push", (event) => {
 
 async function show(path) {
   const address = new URL(`.${path}`, self.registration.scope); // whose path the server doesn't say
-  if (address.origin !== self.location.origin) return null;
+  if (!address.href.startsWith(self.registration.scope)) return null;
   const pages = await self.clients.matchAll({ type: "window", includeUncontrolled: true });
   const open = pages.find((page) => page.url === address.href);
   return open ? open.focus() : self.clients.openWindow(address.href);
