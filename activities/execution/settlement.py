@@ -9,6 +9,7 @@ from activities.engine.engine import Engine
 from activities.execution.large_results import clip_for_model
 from turngate.domain.requests import ExecutionState
 from turngate.domain.tools.failures import MAX_REASON_CHARS
+from turngate.domain.tools.presentation import PRESENTATION, warning_in
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
 from turngate.store.database import Connection
@@ -89,7 +90,10 @@ async def _finished(conn: Connection, call: calls.Call, result: CallResult) -> t
     view = calls.ResultView(presentation=result.presentation, whole_result=digest)
     writes = calls.settle_writes(call.run_id, call.tool_call_id, result.for_model, view)
     digests = events.digests(result={call.tool_call_id: calls.written_digest(writes, call.nonce)})
-    return writes, {**end_payload(call, result.for_model), **digests}
+    presentation = None if result.presentation is None else PRESENTATION.validate_json(result.presentation)
+    # Whether, and not what: content has no place in the record.
+    warned = {"warned": True} if warning_in(result.for_model, presentation) else {}
+    return writes, {**end_payload(call, result.for_model), **warned, **digests}
 
 
 async def refuse(conn: Connection, call: calls.Call, failure: Failure, *, approved: str | None = None) -> None:

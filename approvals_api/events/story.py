@@ -223,19 +223,25 @@ def _piece(name: str, item: AuditItem, request: RequestOfEvent | None, request_i
             return Piece(text=what, kind="request", request_id=request_id)
         case "after":
             return Piece(text="" if request is None else _after(request.created_at, item.created_at))
+        case "ok":
+            return Piece(text=_end_words(item.payload))
         case _:
             return _of_payload(name, item.payload.get(name))
 
 
 def _of_payload(name: str, value: object) -> Piece | None:
     """Return what a member of the payload says; None: it says nothing."""
-    if name == "ok":
-        return Piece(text="succeeded" if value is True else "failed")
     if not isinstance(value, str | int) or value == "":
         return None
     if name == "verb":
         return Piece(text=_VERBS[value]) if value in _VERBS else None
     return Piece(text=display_name(str(value)), kind="name")
+
+
+def _end_words(payload: Mapping[str, object]) -> str:
+    if payload.get("ok") is not True:
+        return "failed"
+    return "ended with a warning" if payload.get("warned") is True else "succeeded"
 
 
 def _after(asked_at: str, at: str) -> str:

@@ -80,7 +80,8 @@ def diff_lines(diff: str) -> Iterator[Piece]:
 def _block_lines(block: Block) -> Iterator[Piece]:
     match block:
         case TextBlock():
-            yield from _lines(block.text)
+            style = "yellow" if block.tone == "warning" else ""
+            yield from ((line, style) if style else line for line in _lines(block.text))
         case DiffBlock():
             yield from diff_lines(block.diff)
         case CommandBlock():

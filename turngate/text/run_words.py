@@ -17,7 +17,7 @@ from turngate.domain.text.durations import span
 from turngate.domain.tools.control_calls import WaitUntil
 from turngate.domain.tools.external import is_external, source_of
 from turngate.text.instants import second
-from turngate.text.plain_text import plain, plain_line
+from turngate.text.plain_text import Piece, plain, plain_line
 from turngate.wire.calls import CallView, ResultInPart
 from turngate.wire.decisions import DecisionView
 from turngate.wire.explanation import StuckRun, WaitKind
@@ -48,6 +48,13 @@ WAITS_FOR: Final[Mapping[WaitKind, str]] = {
     "person": "person",
 }
 """What a stalled run waits for, in few words: first what needs an engineer, last what needs a person's decision."""
+
+
+def execution_piece(call: CallView | RequestDetail) -> Piece:
+    """Return how far an execution is. A warning of its result takes the place of "succeeded"."""
+    if call.execution == "succeeded" and call.warning:
+        return (plain_line(call.warning, 100), "yellow")
+    return call.execution.replace("_", " ")
 
 
 def by_cause(stalled: Sequence[StuckRun]) -> list[tuple[WaitKind, list[StuckRun]]]:

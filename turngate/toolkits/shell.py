@@ -119,7 +119,9 @@ def _present(params: BashParams, result: Ok | Failure) -> Presentation:
     command = CommandBlock(argv=_argv(params))
     if isinstance(result, Failure):
         return command, *default_presentation(result)
-    ended = TextBlock(text=f"exit code {result.value['exit_code']} after {result.value['duration_seconds']} s")
+    exit_code = result.value["exit_code"]
+    words = f"exit code {exit_code} after {result.value['duration_seconds']} s"
+    ended = TextBlock(text=words, tone="warning" if exit_code else "plain")
     output = result.value["output"]
     return (command, ended, TextBlock(text=str(output))) if output else (command, ended)
 

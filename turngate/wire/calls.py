@@ -7,7 +7,7 @@ from typing import Literal
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.requests import ExecutionState, RequestKind, RequestStatus, Verb
 from turngate.domain.tools.control_calls import ControlCall
-from turngate.domain.tools.presentation import Presentation
+from turngate.domain.tools.presentation import Presentation, warning_in
 from turngate.domain.tools.results import ToolResult
 from turngate.wire.people import Person
 from turngate.wire.view import View
@@ -72,6 +72,11 @@ class CallView(View):
     def request(self) -> CallRequest | None:
         """The newest request of the call, which is the one that counts; None if the call never asked."""
         return self.requests[-1] if self.requests else None
+
+    @property
+    def warning(self) -> str:
+        """What a result that is no failure warns of; empty: nothing."""
+        return warning_in(self.result, self.presentation)
 
 
 class WholeResult(View):

@@ -34,7 +34,7 @@ SameCallState = Literal["waits", "approved", ExecutionState]
 _SAME: Final[dict[SameCallState, tuple[str, str]]] = {
     "waits": ("is also waiting", ""), "approved": ("was approved", "and is about to run"),
     "not_started": ("was approved", "and has not run"), "executing": ("started", "and is still running"),
-    "succeeded": ("ran", "and succeeded"), "failed": ("ran", "and failed"),
+    "succeeded": ("ran", "and returned a result"), "failed": ("ran", "and failed"),
     "unknown": ("started", "and it isn't known whether it happened"),
 }  # fmt: skip
 

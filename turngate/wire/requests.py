@@ -13,7 +13,7 @@ from turngate.domain.policy.terms import PLAIN_TERMS
 from turngate.domain.requests import ExecutionState, LostStart, RequestKind, RequestStatus, Verb, why_alone
 from turngate.domain.runs.inbox import InboxStatus
 from turngate.domain.tools.defaults import Default
-from turngate.domain.tools.presentation import Presentation
+from turngate.domain.tools.presentation import Presentation, warning_in
 from turngate.domain.tools.results import ToolResult
 from turngate.domain.tools.tool import ProcessConfinement, ToolManifest
 from turngate.wire.agents import agents_path
@@ -229,6 +229,11 @@ class RequestDetail(RequestItem):
     def outlives_its_run(self) -> bool:
         """Whether it asks what happened to a call whose run has ended: the answer is recorded, and nothing runs."""
         return self.kind == "outcome" and self.run.status != "running"
+
+    @property
+    def warning(self) -> str:
+        """What a result that is no failure warns of; empty: nothing."""
+        return warning_in(self.result, self.presentation)
 
     @property
     def waits_to_start(self) -> bool:

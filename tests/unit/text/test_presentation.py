@@ -65,3 +65,9 @@ def test_a_long_result_says_how_many_lines_are_missing():
     assert texts(first_lines(ten, 10)) == list("abcdefghij")
     assert texts(first_lines(ten, 8)) == [*"abcdefgh", "… 2 more lines"]
     assert texts(first_lines(ten, 9))[-1] == "… 1 more line"
+
+
+def test_a_warning_is_yellow_in_every_line():
+    """A block that warns, such as an exit code of 1, is painted as a warning."""
+    block = TextBlock(text="exit code 1\nafter 2 s", tone="warning")
+    assert list(presentation_lines((block,))) == [("exit code 1", "yellow"), ("after 2 s", "yellow")]

@@ -13,6 +13,7 @@ from turngate import OutcomeUnknown
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.presentation import CommandBlock, TextBlock
 from turngate.domain.tools.preview import command_words
+from turngate.domain.tools.results import Failure
 from turngate.toolkits.processes.head_tail import HeadTail
 from turngate.toolkits.processes.live_output import MAX_PIECE_BYTES, LiveOutput
 from turngate.toolkits.shell import BashParams, CommandNotStarted, bash, scrubbed_environment
@@ -311,10 +312,17 @@ def test_the_preview_is_the_exact_command(call):
 
 
 async def test_people_see_the_command_its_exit_and_its_output(call):
-    """The argument vector, not a string; no output block without output."""
+    """The argument vector, not a string; no output block without output; one that was stopped shows the output so far."""
     command = "echo hello; exit 3"
     argv, ended, output = await call.presented(bash, command=command)
     assert argv == CommandBlock(argv=("bash", "-c", command))
     assert ended.text.startswith("exit code 3 after ")
+    assert ended.tone == "warning"
     assert output == TextBlock(text="hello\n")
-    assert len(await call.presented(bash, command="true")) == 2
+    _argv, ended = await call.presented(bash, command="true")
+    assert ended.tone == "plain"
+    stopped = Failure(kind="unknown", reason="It was killed.", fields={"partial_output": "so far\n"})
+    argv, why, partial = bash.presentation_of(bash.decode(f'{{"command": "{command}"}}'), stopped)
+    assert argv == CommandBlock(argv=("bash", "-c", command))
+    assert why.text == "It was killed."
+    assert "so far\n" in partial.text

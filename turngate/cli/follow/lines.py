@@ -260,10 +260,11 @@ class RunLines:
 
 def _success(name: str, call: CallView) -> None:
     presentation = call.presentation or ()
+    mark = ("  ! ", "yellow") if call.warning else ("  ✓ ", "green")
     if (one_line := on_one_line(presentation)) is not None:
-        terminal.line(("  ✓ ", "green"), f"{name} ", (clipped(one_line, terminal.width() - len(name) - 6), "dim"))
+        terminal.line(mark, f"{name} ", (clipped(one_line, terminal.width() - len(name) - 6), "dim"))
         return
-    terminal.line(("  ✓ ", "green"), name)
+    terminal.line(mark, name)
     for piece in first_lines(presentation, RESULT_LINES):
         text, style = (piece, "") if isinstance(piece, str) else piece
         terminal.line((RESULT_MARGIN, "dim"), (clipped(text, terminal.width() - len(RESULT_MARGIN)), style or "dim"))

@@ -19,10 +19,11 @@ class _Block(BaseModel):
 
 
 class TextBlock(_Block):
-    """Plain text, line breaks kept."""
+    """Plain text, line breaks kept. ``tone``: a ``warning``, like an exit code of 1, replaces "succeeded"."""
 
     type: Literal["text"] = "text"
     text: str
+    tone: Literal["plain", "warning"] = "plain"
 
 
 class DiffBlock(_Block):
@@ -88,6 +89,14 @@ def default_presentation(result: Ok | Failure) -> Presentation:
         return _UNSHOWABLE
 
 
+def warning_in(result: Ok | Failure | None, presentation: Presentation | None) -> str:
+    """Return the first warning of a result that is no failure; empty: it has none."""
+    if not isinstance(result, Ok):
+        return ""
+    warnings = (each.text for each in presentation or () if isinstance(each, TextBlock) and each.tone == "warning")
+    return next(warnings, "")
+
+
 def bounded(presentation: Presentation) -> Presentation:
     """Return the presentation cut to what is stored: at most ``MAX_BYTES`` of JSON, and each cut says so.
 
@@ -148,7 +157,7 @@ def _table(member: JsonValue) -> TableBlock | None:
 def _cut(block: Block, chars: int, rows: int) -> Block:
     match block:
         case TextBlock():
-            return TextBlock(text=_cut_text(block.text, chars))
+            return block.model_copy(update={"text": _cut_text(block.text, chars)})
         case DiffBlock():
             return DiffBlock(diff=_cut_lines(block.diff, chars))
         case CommandBlock():

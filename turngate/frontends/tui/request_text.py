@@ -39,6 +39,7 @@ from turngate.frontends.tui.texts import (
 )
 from turngate.text.run_words import (
     consequence_lines,
+    execution_piece,
     lead_lines,
     look_words,
     lost_start_lines,
@@ -309,7 +310,7 @@ def _decided(request: RequestDetail) -> Iterator[Line]:
     if decision is not None and decision.args is not None:
         yield at(MARGIN, ("with", "dim"))
         yield from block(exact_arguments(decision.args), MARGIN * 2)
-    yield _fact("execution", request.execution.replace("_", " "))
+    yield _fact("execution", execution_piece(request))
     if request.result is not None and request.presentation is not None:
         kind = request.result.kind if isinstance(request.result, Failure) else "result"
         yield at(MARGIN, (plain_line(kind, 64), "dim"))

@@ -198,7 +198,9 @@ def _call(call: CallView, live_text: LiveText) -> Iterator[Line]:
 def _mark(call: CallView) -> str:
     """Return a mark and a word that need no colour."""
     if call.result is not None:
-        return "✗ " if isinstance(call.result, Failure) else "✓ "
+        if isinstance(call.result, Failure):
+            return "✗ "
+        return "! " if call.warning else "✓ "
     if call.request is not None and call.request.status == "pending":
         return "… "
     return {"executing": "→ ", "unknown": "? "}.get(call.execution, "· ")

@@ -1,5 +1,7 @@
 """Presentations on the page: each kind of block is drawn, and nothing in one is more than text."""
 
+from types import SimpleNamespace
+
 import pytest
 from markupsafe import Markup
 from support.html_text import ShownText
@@ -15,6 +17,7 @@ from turngate.domain.tools.presentation import (
     TableBlock,
     TextBlock,
     default_presentation,
+    warning_in,
 )
 from turngate.domain.tools.results import Failure, Ok
 from turngate.store.runs.calls import Call
@@ -47,6 +50,19 @@ def test_hostile_text_is_inert_in_every_block(block):
     assert "⟨U+202E⟩desrever⟨U+200B⟩⟨U+001B⟩[31m⟨U+0007⟩" in page.text or r"\u001b" in page.text
     assert "<script>x</script>" in page.text
     assert "<bdi lang translate=no>" in html
+
+
+def test_a_warning_takes_the_place_of_succeeded():
+    """An exit code other than 0 isn't green: the chip says it, as a warning, and so does its block of the result."""
+    ended = TextBlock(text="exit code 1 after 0.2 s", tone="warning")
+    assert 'class="value warn"' in blocks(ended)
+    call = SimpleNamespace(execution="succeeded", warning=warning_in(Ok(value={}), (ended,)))
+    chip = _environment().get_template("parts.html").module.execution(call)
+    assert 'class="chip warning"' in chip
+    assert "exit code 1 after 0.2 s" in chip
+    assert "succeeded" not in chip
+    call.warning = warning_in(Failure(kind="unknown"), (ended,))
+    assert "chip succeeded" in _environment().get_template("parts.html").module.execution(call)
 
 
 def test_a_table_is_a_table_that_scrolls_in_its_own_box():

@@ -170,7 +170,7 @@ def _of_call(call: CallView, aspect: Aspect) -> str:
             requests = ", ".join(f"{each.kind} {each.status}" for each in call.requests) or "no one was asked"
             return requests if call.edited_input is None else f"{requests}, edited to {call.edited_input}"
         case "execution":
-            return call.execution.replace("_", " ")
+            return call.warning or call.execution.replace("_", " ")
         case "result":
             return _result(call)
 

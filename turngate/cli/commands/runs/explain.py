@@ -16,6 +16,7 @@ from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text
 from turngate.text.instants import second
 from turngate.text.plain_text import Piece, indented, plain_line
+from turngate.text.run_words import execution_piece
 from turngate.wire.calls import CallRequest, CallView
 from turngate.wire.explanation import ErrorView, Explanation, FamilyMember, NextAction, WaitReason
 from turngate.wire.runs import RunSummary, StepView
@@ -160,7 +161,9 @@ def _of_call(call: CallView) -> Iterator[tuple[str, Piece]]:
     attempts = f", attempt {call.attempts}" if call.attempts > 1 else ""
     took = f" in {_took(call.started_at, call.ended_at)}" if call.started_at and call.ended_at else ""
     begun = f" since {second(call.started_at)}" if call.started_at and not call.ended_at else ""
-    yield "execution", f"{call.execution.replace('_', ' ')}{attempts}{took or begun}"
+    piece = execution_piece(call)
+    words, style = piece if isinstance(piece, tuple) else (piece, "")
+    yield "execution", (f"{words}{attempts}{took or begun}", style)
     if call.child_run_id is not None:
         yield "sub-agent", f"run {call.child_run_id}"
     if isinstance(call.result, Failure):
