@@ -13,6 +13,7 @@ from typing import Final
 from turngate.domain.text.json_pointers import escaped
 from turngate.domain.text.json_text import JsonTree, Parsed, dump, parse
 from turngate.text.line_diff import changed_blocks, split_lines
+from turngate.text.plain_text import plain_line
 
 MAX_CHANGES: Final = 100
 AROUND_CHARS: Final = 60
@@ -59,6 +60,12 @@ class Changes:
     items: tuple[Change, ...]
     more: int = 0
 
+    @property
+    def approve_words(self) -> str:
+        """What approves a call with these changes."""
+        count = len(self.items) + self.more
+        return f"approve with {count:,} change{'' if count == 1 else 's'}"
+
     def __bool__(self) -> bool:
         return bool(self.items)
 
@@ -71,6 +78,17 @@ def changes(was: str, now: str) -> Changes:
     one, other = trees
     every = list(_changes("", was, now) if one is None or other is None else _between(one, other))
     return Changes(tuple(every[:MAX_CHANGES]), more=len(every[MAX_CHANGES:]))
+
+
+def change_lines(changed: Changes) -> Iterator[str]:
+    """Yield what differs for a terminal, without a line feed or a hidden character: was, then will be."""
+    for each in changed.items:
+        place = f"{each.at or 'everything'}{f' line {each.line:,}' if each.line else ''}"
+        was, now = (("not there" if side is None else side.text) for side in (each.was, each.now))
+        yield plain_line(f"{place}: was {was}")
+        yield plain_line(f"{place}: will be {now}")
+    if changed.more:
+        yield f"{changed.more:,} more changes: edit it to see all of them"
 
 
 _NOTHING: Final = object()

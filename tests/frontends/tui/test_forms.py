@@ -145,6 +145,31 @@ async def test_an_edit_of_high_risk_takes_the_typed_name(api: Api) -> None:
     assert json.loads((await person.decided(request))["decision"]["args"]) == {"cents": 800}
 
 
+async def test_a_kept_edit_is_what_approving_sends_until_it_is_dropped(api: Api) -> None:
+    """After Escape `a a` approves with the edit, which is shown; `x x` drops it, and the plain approve is back."""
+    request = await api.gated("pay 900")
+    async with person_at(api, size=(100, 40)) as person:
+        await person.sees("1 waits")
+        await person.opens()
+        await person.press("e")
+        await person.dialog_field(Input).fill("800")
+        await person.press("escape")
+        screen = await person.sees("a a approve with 1 change")
+        assert "/cents: will be 800" in screen
+        assert "a a approve  " not in screen
+        await person.press("g")
+        await person.sees("Your edit is not sent")
+        await person.twice("x")
+        assert "YOUR EDIT" not in await person.sees("a a approve  ")
+        await person.press("e")
+        await person.dialog_field(Input).fill("700")
+        await person.press("escape")
+        await person.sees("a a approve with 1 change")
+        await person.twice("a")
+        await person.sees("approved with edited arguments")
+    assert json.loads((await person.decided(request))["decision"]["args"]) == {"cents": 700}
+
+
 async def test_a_suggested_answer_fills_the_field(api: Api) -> None:
     """An answer that a question suggests is selected, can be changed, and is sent with the changes."""
     asks = {"question": "Which [i]colour[/i]?", "choices": ["Red", "Blue"]}

@@ -28,6 +28,7 @@ from turngate.domain.text import json_text
 from turngate.domain.text.hidden_text import escape_hidden
 from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text, now
+from turngate.text.changes import change_lines, changes
 from turngate.text.folded_call import FoldedCall, fold_call
 from turngate.text.instants import second
 from turngate.text.plain_text import plain, plain_line
@@ -217,16 +218,22 @@ class GatePrompt:
     def __init__(self, client: SyncTurngateClient) -> None:
         self._client = client
         self._folded: FoldedCall | None = None
+        self._edit: str | None = None
 
     def __call__(self, request: RequestDetail, still_open: StillOpen) -> None:
         """Print the request and send the user's decision. Enter leaves it to the page."""
         call = fold_call(request)
+        self._edit = None
         self._show(request, call if call.is_folded else None)
         try:
             while not self._answered(request, still_open):
                 pass
         except _DecidedElsewhereError:
-            return
+            pass
+        if self._edit is not None:
+            terminal.line(("  your edit, as you typed it:", "yellow"))
+            for piece in plain(self._edit).split("\n"):
+                terminal.line(MARGIN, piece)
 
     def _show(self, request: RequestDetail, folded: FoldedCall | None) -> None:
         """Print the request. ``folded``: its call, if some of it is folded."""
@@ -254,33 +261,60 @@ class GatePrompt:
             return False
         except TurngateError as refused:
             terminal.line(("  not decided: ", "yellow"), refused.message)
-            return True
+            return self._edit is None
 
     def _verb(self, request: RequestDetail, still_open: StillOpen) -> bool:
-        offered = ", ".join(MENU[verb] for verb in request.allowed_verbs)
+        menu = self._menu(request)
+        offered = ", ".join(menu[verb] for verb in request.allowed_verbs)
         key = self._line(self._offered(offered), still_open).lower()[:1]
         if not key:
             return True
         verb = KEYS.get(key)
-        if self._unfold(request, key, runs=verb == "approve") or verb not in request.allowed_verbs:
+        if (
+            self._drop_edit(key)
+            or self._unfold(request, key, runs=verb == "approve")
+            or verb not in request.allowed_verbs
+        ):
             return False
         match verb:
             case "approve":
                 if request.risk == "high" and not self._confirmed(request, still_open):
                     return False
-                self._send(request, DecisionOrder(verb=verb, digest=request.digest))
+                self._send(request, self._order_to_run(request))
             case "edit":
-                edited = edit_text(request.input)
-                if edited is None:
+                self._edit = edit_text(request.input, self._edit)
+                if self._edit is None:
                     terminal.line("  nothing was changed")
                     return False
-                self._send(request, DecisionOrder(verb=verb, digest=request.digest, args=edited))
+                self._send(request, self._order_to_run(request))
             case "reject":
                 reason = self._line("  why (the agent reads it): ", still_open)
                 self._send(request, DecisionOrder(verb=verb, digest=request.digest, message=reason))
             case "respond":
                 self._respond(request, still_open)
         return True
+
+    def _menu(self, request: RequestDetail) -> dict[str, str]:
+        """Return what each verb is called, after the changes of an edit that isn't sent."""
+        if self._edit is None:
+            return MENU
+        edited = changes(request.input, self._edit)
+        for words in change_lines(edited):
+            terminal.line(MARGIN, (words, "yellow"))
+        return MENU | {"approve": f"[a]{edited.approve_words[1:]}, [d]rop your edit"}
+
+    def _drop_edit(self, key: str) -> bool:
+        """Drop an edit that isn't sent, if the key asks for it. Return whether it was dropped."""
+        if key != "d" or self._edit is None:
+            return False
+        self._edit = None
+        terminal.line("  your edit is dropped")
+        return True
+
+    def _order_to_run(self, request: RequestDetail) -> DecisionOrder:
+        """Return the decision that runs the call: with the edit, once there is one."""
+        verb: Verb = "approve" if self._edit is None else "edit"
+        return DecisionOrder(verb=verb, digest=request.digest, args=self._edit)
 
     def _respond(self, request: RequestDetail, still_open: StillOpen) -> None:
         text = self._line("  your answer: ", still_open)
@@ -308,6 +342,7 @@ class GatePrompt:
 
     def _send(self, request: RequestDetail, order: DecisionOrder) -> None:
         answer = self._client.decide(request.id, order)
+        self._edit = None
         if answer.starts_at is not None:
             terminal.line("  ", start_words(request.id, answer.starts_at))
 
@@ -328,8 +363,11 @@ def _show_prompt(prompt: str) -> None:
     sys.stdout.flush()
 
 
-def edit_text(text: str) -> str | None:
-    """Let the user change a text in $VISUAL or $EDITOR. Return None if it was not changed."""
+def edit_text(text: str, draft: str | None = None) -> str | None:
+    """Let the user change a text in $VISUAL or $EDITOR. Return None if it was not changed.
+
+    ``draft``: an earlier edit of the text, to continue with.
+    """
     parsed = json_text.parse(text)
     # Numbers keep their digits. Characters that an editor would hide become \\u escapes, which mean the same in JSON.
     original = text if parsed is None or parsed.doubled else json_text.dump(parsed.tree, indent=2)
@@ -337,7 +375,7 @@ def edit_text(text: str) -> str | None:
     editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
     with tempfile.TemporaryDirectory(prefix="turngate-edit-") as directory:
         file = Path(directory) / "arguments.json"
-        file.write_text(original + "\n", encoding="utf-8")
+        file.write_text((draft or original) + "\n", encoding="utf-8")
         try:
             subprocess.run([*editor, str(file)], check=True)
         except (OSError, subprocess.CalledProcessError) as error:

@@ -19,7 +19,7 @@ from turngate.domain.text.json_pointers import decode_arguments
 from turngate.domain.tools.defaults import complete_text
 from turngate.frontends.tui.dialogs import AskDialog, ConfirmDialog
 from turngate.frontends.tui.form_dialog import FormDialog, FormSpec
-from turngate.frontends.tui.form_model import Control, Draft, Draw, Field, Group, choice_of, form_for
+from turngate.frontends.tui.form_model import Control, Draft, Draw, Field, Group, choice_of, form_for, reading_of
 from turngate.frontends.tui.problems import problem_words, problems_of
 from turngate.frontends.tui.session import Sent, Session
 from turngate.frontends.tui.texts import (
@@ -30,11 +30,13 @@ from turngate.frontends.tui.texts import (
     clipped,
     editable,
     folded,
+    json_problem,
     line,
     plain_line,
     same_json,
     span,
 )
+from turngate.text.changes import change_lines, changes
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.policy import GrantPreview
 from turngate.wire.requests import RequestDetail
@@ -130,6 +132,38 @@ def _edit(request: RequestDetail, name: str) -> FormAnswer:
         source=request.input,
         fault=lambda args: UNCHANGED if same_json(args, request.input) else None,
     )
+
+
+def edit_key(request: RequestDetail) -> tuple[str, str]:
+    """Return where the session keeps the form of an edit."""
+    return request.id, "edit"
+
+
+def kept_edit(session: Session, request: RequestDetail) -> str | None:
+    """Return the JSON of an edit that was typed and not sent; None: there is none. What is no JSON is returned as typed."""
+    draft = session.forms.get(edit_key(request))
+    if draft is None or request.status != "pending":
+        return None
+    args = draft.raw
+    if args is None:
+        form = form_for(request.manifest.parameters, needs_object=True)(draft.source)
+        args = None if form is None else reading_of(form, draft).args or ""
+    return None if args is None or same_json(args, request.input) else args
+
+
+def edit_words(request: RequestDetail, args: str) -> str:
+    """Return what sends an edit."""
+    return "finish the edit" if json_problem(args) is not None else changes(request.input, args).approve_words
+
+
+def edit_lines(request: RequestDetail, args: str) -> Iterator[Line]:
+    """Yield what an edit changes, which is not sent yet."""
+    yield at("", ("YOUR EDIT, NOT SENT", "bold yellow"))
+    if json_problem(args) is not None:
+        yield at("  ", ("It can't be sent yet: press e to finish it.", "yellow"))
+        return
+    for words in change_lines(changes(request.input, args)):
+        yield at("  ", (words, "yellow"))
 
 
 def _question(request: RequestDetail) -> FormAnswer:

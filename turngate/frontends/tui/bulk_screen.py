@@ -14,6 +14,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
 from turngate.domain.errors import InvalidInputError, TurngateError
+from turngate.frontends.tui.answers import kept_edit
 from turngate.frontends.tui.dialogs import AskDialog
 from turngate.frontends.tui.double_press import DoublePress
 from turngate.frontends.tui.problems import problem_words
@@ -132,6 +133,8 @@ class BulkScreen(LiveScreen):
             self.say("They were decided; see the result of each.")
         elif not self._details:
             self.say("The calls are not read yet.")
+        elif any(kept_edit(self.session, each) is not None for each in self._details.values()):
+            self.say("You edited one of these, and didn't send it. Decide that one on its own first.")
         elif not count:
             self.say("None of these can be approved together with others.")
         elif self._must_unfold:

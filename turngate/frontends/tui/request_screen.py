@@ -20,7 +20,7 @@ from turngate.domain.errors import NotFoundError, TurngateError, UnavailableErro
 from turngate.domain.policy.terms import same_person
 from turngate.domain.requests import Verb
 from turngate.domain.runs.groups import Grouping, groups_of
-from turngate.frontends.tui.answers import AnswerDialogs, answer_of
+from turngate.frontends.tui.answers import AnswerDialogs, answer_of, edit_key, edit_lines, edit_words, kept_edit
 from turngate.frontends.tui.bulk_screen import BulkScreen
 from turngate.frontends.tui.dialogs import AskDialog, TextDialog
 from turngate.frontends.tui.double_press import DoublePress
@@ -39,7 +39,7 @@ from turngate.frontends.tui.request_text import (
 )
 from turngate.frontends.tui.screens import LiveScreen
 from turngate.frontends.tui.session import Sent, Session, needs_word
-from turngate.frontends.tui.texts import FoldedCall, block, fold_call, folded, plain_line, until
+from turngate.frontends.tui.texts import FoldedCall, block, fold_call, folded, json_problem, plain_line, until
 from turngate.frontends.tui.widgets import ScrolledText
 from turngate.text.run_words import revealed_lines
 from turngate.wire.events import EventView
@@ -78,6 +78,7 @@ class RequestScreen(LiveScreen):
         Binding("g", "grant", "Approve, and calls like it"),
         Binding("r", "ask('reject')", "Reject"),
         Binding("e", "ask('edit')", "Edit"),
+        Binding("x", "drop_edit", "Drop the edit that isn't sent"),
         Binding("s", "ask('respond')", "Answer"),
         Binding("h", "ask('happened')", "It happened"),
         Binding("d", "did_not_happen", "It did not happen"),
@@ -218,7 +219,10 @@ class RequestScreen(LiveScreen):
         self.keys_line(self._keys(request))
 
     def _draw_call(self, request: RequestDetail, *, is_new: bool) -> None:
-        self.query_one("#call", Static).update(call_text(request, whole=self._whole))
+        text, edited = call_text(request, whole=self._whole), kept_edit(self.session, request)
+        if edited is not None:
+            text = folded([*text.lines, *edit_lines(request, edited)])
+        self.query_one("#call", Static).update(text)
         if is_new:
             reading = self.query_one(ScrolledText)
             reading.scroll_home(animate=False)
@@ -233,11 +237,14 @@ class RequestScreen(LiveScreen):
         return Look(looked_ms=looked_ms, seen_percent=reading.seen_percent(height))
 
     def _keys(self, request: RequestDetail) -> str:
-        own = [KEYS_OF[verb] for verb in request.allowed_verbs]
+        edited = kept_edit(self.session, request)
+        own = [KEYS_OF[verb] for verb in request.allowed_verbs if verb != "approve" or edited is None]
+        if edited is not None:
+            own = [f"a a {edit_words(request, edited)}", "x x drop the edit", *own]
         if request.kind == "outcome" and request.allowed_verbs:
             own = [OUTCOME_KEYS if not request.outlives_its_run else OUTCOME_KEYS.replace(", run it", "")]
         decided_alone = request.kind != "approval" or request.risk == "high" or request.quorum > 1
-        grant = ["g grant"] if "approve" in request.allowed_verbs and not decided_alone else []
+        grant = ["g grant"] if edited is None and "approve" in request.allowed_verbs and not decided_alone else []
         fold = ["f unfold"] if self._call is not None and self._call.is_folded else []
         return "  ".join([*own, *grant, *fold, "w comment", "n next", "? keys"])
 
@@ -299,16 +306,36 @@ class RequestScreen(LiveScreen):
 
     def action_approve(self) -> None:
         """Approve what is on screen: by two presses, high risk by typing the tool's name."""
-        request = self.deciding("approve")
+        edited = None if self.request is None else kept_edit(self.session, self.request)
+        request = self.deciding("approve" if edited is None else "edit")
         if request is None or not self.is_call_on_screen():
             return
-        order = DecisionOrder(verb="approve", digest=request.digest)
+        order, words = DecisionOrder(verb="approve", digest=request.digest), "approve exactly this call"
+        if edited is not None:
+            if json_problem(edited) is not None:
+                self.action_ask("edit")
+                return
+            order = DecisionOrder(verb="edit", digest=request.digest, args=edited)
+            words = edit_words(request, edited)
         if request.risk == "high":
             send = partial(self.session.decide, request, confirmed(order, request))
             self.open_dialog(self._dialogs.typed_name(request, "approve", send))
         else:
             act = partial(self._run, request, order)
-            self._double_press.press("a", "Press a again to approve exactly this call.", act)
+            self._double_press.press("a", f"Press a again to {words}.", act)
+
+    def action_drop_edit(self) -> None:
+        """Drop an edit that was typed and not sent (two presses)."""
+        request = self.request
+        if request is None or kept_edit(self.session, request) is None:
+            self.say("There is no edit that isn't sent.")
+            return
+        self._double_press.press("x", "Press x again to drop your edit.", partial(self._drop_edit, request))
+
+    def _drop_edit(self, request: RequestDetail) -> None:
+        self.session.forms.pop(edit_key(request), None)
+        self._draw(is_new=False)
+        self.say("Your edit is dropped.")
 
     def action_did_not_happen(self) -> None:
         """Say that a call did not happen, so that it runs."""
@@ -367,6 +394,9 @@ class RequestScreen(LiveScreen):
         request = self.deciding("approve")
         if request is None or not self.is_call_on_screen():
             return
+        if kept_edit(self.session, request) is not None:
+            self.say("Your edit is not sent. Send it, or press x x to drop it; then allow calls like this one.")
+            return
         self.run_worker(self._grant(request))
 
     async def _grant(self, request: RequestDetail) -> None:
@@ -393,6 +423,10 @@ class RequestScreen(LiveScreen):
     def taken(self, sent: Sent | None) -> None:
         """Say the result of what was sent, and look again."""
         self._dialog = None
+        if self.request is not None:
+            if sent is not None and sent.taken:
+                self.session.forms.pop(edit_key(self.request), None)
+            self._draw(is_new=False)
         if sent is not None:
             self.say(sent.words, is_bad=not sent.taken)
             if sent.grant_id is not None and sent.reviews:

@@ -41,6 +41,7 @@ _KEYS: Final = (  # what `?` shows
     ("g", "approve it, and calls like it from now on"),
     ("r", "reject, with a reason that the agent reads"),
     ("e", "edit the arguments, then approve"),
+    ("x x", "drop an edit that isn't sent"),
     ("s", "answer a question, or in place of a tool"),
     ("h / d d / t t", "it happened / did not: run it / unknown"),
     ("c", "claim it, or give it back; c c takes it over"),

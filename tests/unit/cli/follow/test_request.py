@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from turngate.cli.follow.request import GatePrompt, answer_json, edit_text
-from turngate.domain.errors import InvalidInputError
+from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.domain.tools.tool import ToolManifest
 from turngate.frontends.acp.choices import may_decide
 from turngate.frontends.tui.request_text import barred
@@ -134,6 +134,7 @@ class Typist:
         self._keyboard, terminal = os.openpty()
         monkeypatch.setattr(sys, "stdin", os.fdopen(terminal))
         self.orders = []
+        self.refusals = []
 
     def still_open(self) -> bool:
         if self._lines:
@@ -143,6 +144,9 @@ class Typist:
 
     def decide(self, request_id, order):
         self.orders.append((request_id, order.verb, order.outcome))
+        self.args = order.args
+        if self.refusals:
+            raise self.refusals.pop()
         return SimpleNamespace(starts_at=None)
 
     def answers(self, request: RequestDetail) -> None:
@@ -180,6 +184,31 @@ def test_a_folded_call_did_not_happen_only_after_all_of_it_was_printed(monkeypat
     typist.answers(long_call(kind="outcome", allowed_verbs=["respond"]))
     assert "END" not in capsys.readouterr().out
     assert typist.orders == [("rq_1", "respond", "tell_model")]
+
+
+def test_a_refused_edit_is_kept_and_approved_until_it_is_dropped(tmp_path, monkeypatch, capsys):
+    """After a refusal `a` sends the edit; only after `d` it approves the call as it is, and leaving prints the edit."""
+    editor(tmp_path, monkeypatch, """sed -i 's/7500/6000/' "$1" """)
+    call = question({}).model_copy(
+        update={"kind": "approval", "input": '{"cents": 7500}', "allowed_verbs": ["approve", "edit", "reject"]}
+    )
+    typist = Typist(monkeypatch, "e", "a")
+    typist.refusals = [InvalidInputError("no")]
+    typist.answers(call)
+    printed = capsys.readouterr().out
+    assert "[a]pprove with 1 change, [d]rop your edit" in printed
+    assert "/cents: will be 6000" in printed
+    assert [verb for _id, verb, _outcome in typist.orders] == ["edit", "edit"]
+    assert "6000" in typist.args
+    typist = Typist(monkeypatch, "e", "d", "a")
+    typist.refusals = [TurngateError("no")]
+    typist.answers(call)
+    assert [verb for _id, verb, _outcome in typist.orders] == ["edit", "approve"]
+    capsys.readouterr()
+    typist = Typist(monkeypatch, "e", "")
+    typist.refusals = [InvalidInputError("no")]
+    typist.answers(call)
+    assert "your edit, as you typed it" in capsys.readouterr().out
 
 
 def test_the_prompt_unfolds_and_a_rejection_needs_no_unfolding(monkeypatch, capsys):
