@@ -23,7 +23,6 @@ from turngate.domain.policy.policy import BUILT_IN_ASKS, FactsOf, Policy, Verdic
 from turngate.domain.policy.unattended import unattended
 from turngate.domain.tools.defaults import Defaults
 from turngate.domain.tools.external import agent_of_source, is_external, source_of
-from turngate.domain.tools.results import Failure
 from turngate.domain.tools.tool import Tool
 from turngate.policies.facts import DISTRUSTED, UNREADABLE, call_facts, lies_in, without_permissions
 from turngate.store.clock import as_text, now
@@ -38,7 +37,8 @@ CLAIMED = agent_of_source("")
 MAY_HAVE_HAPPENED: Final = "may-have-happened"
 """The rule by which a ``once`` call is asked about that repeats one whose outcome is unknown."""
 SAME_CALL: Final = (
-    "The same call started before in this run, and no one knows whether it took effect. This would be another."
+    "The same call started before, in this run or one that it continues, and no one knows whether it took effect. "
+    "This would be another."
 )
 
 log = structlog.get_logger(__name__)
@@ -82,15 +82,15 @@ class RulesInForce:
         defaults: Defaults = (),
         origins: Origins | None = None,
         decided: bool = False,
-        before: Failure | None = None,
+        repeats_unknown: bool = False,
     ) -> Verdict:
         """Return the verdict for one call of the run; in a run that no one attends, no one is asked (see ``unattended``).
 
         ``raw_input``: the exact argument text; None: nothing is known of the arguments. ``defaults``: what it leaves out.
         ``origins``: where they come from; None:
         not known, or no rule needs it. ``decided``: a person has decided this call, so someone attends it whatever the run
-        says; or it was let through before. ``before``: how an identical call of the run ended, if no one
-        knows whether it took effect.
+        says; or it was let through before. ``repeats_unknown``: no one knows whether an identical call, of this run or
+        of one that it continues, took effect.
         """
         run = self.run
         facts = None if raw_input is None else cache(partial(call_facts, raw_input, run.workspace, origins, defaults))
@@ -101,8 +101,9 @@ class RulesInForce:
                 verdict = verdict.model_copy(update={"reason": DISTRUSTED})
         if not decided:
             verdict = always_asked(verdict, tool, params)
-        repeats_unknown = before is not None and before.kind == "unknown" and tool.effect == "once"
-        if repeats_unknown and verdict.answer == "allow":  # it would happen twice, and no one would see it
+        if (
+            repeats_unknown and tool.effect == "once" and verdict.answer == "allow"
+        ):  # it would happen twice, and no one would see it
             verdict = Verdict(answer="ask", rule=MAY_HAVE_HAPPENED, reason=SAME_CALL, risk="high")
         return verdict if run.attended or decided else unattended(verdict, tool, run.unattended_asks)
 

@@ -12,7 +12,9 @@ from support.engine import ListModel, Stack, call, killed, says, stack, until
 from support.tools import Bench
 from temporalio.client import Client
 
+from approvals_api.principal import Principal
 from approvals_api.requests.views import request_detail
+from approvals_api.runs import retry as retry_run
 from turngate import (
     DidNotHappen,
     Happened,
@@ -31,6 +33,7 @@ from turngate.store.requests import requests
 from turngate.store.runs import runs
 
 BRIEF = timedelta(seconds=1)
+PERSON = Principal(name="ada", via="session", scopes=frozenset({"runs:write", "requests:read", "requests:decide"}))
 
 
 class Refused(ToolFailure):
@@ -278,6 +281,29 @@ async def test_i3_a_dead_worker_in_an_interrupted_run_still_asks(
         await engine.decide(request, "respond", outcome="happened")
         assert (await engine.executions(run))["c1"].state == "succeeded"
     assert bench.paid == [1]
+
+
+async def test_i3_a_retry_does_not_repeat_what_may_have_happened(client: Client, sqlite: Database, bank: Bank) -> None:
+    """I3: a call that was interrupted is asked about when a retry of its run makes it again, though its tool asks no one."""
+    at_work = asyncio.Event()
+
+    async def hangs(_ctx: ToolContext, _start: int) -> Any:
+        at_work.set()
+        await asyncio.sleep(60)
+
+    model = ListModel(says(call("hangs", "{}", "first")), says(call("hangs", "{}", "again")), says("Done."))
+    async with stack(client, sqlite, bank.tool(hangs, timeout=timedelta(minutes=5)), model=model) as engine:
+        run = await engine.start()
+        await asyncio.wait_for(at_work.wait(), 20)
+        await engine.interrupt(run)
+        assert (await engine.ended(run)).status == "interrupted"
+        again = await retry_run.retry(engine.services, PERSON, run.id)
+        repeat = await engine.request(again, kind="approval")
+        assert (repeat.tool_call_id, repeat.rule, repeat.risk) == ("again", "may-have-happened", "high")
+        assert len(bank.booked["hangs"]) == 1
+        await engine.decide(repeat, "reject", message="look first")
+        assert (await engine.ended(again)).status == "completed"
+    assert len(bank.booked["hangs"]) == 1
 
 
 async def test_i3_the_same_call_is_not_allowed_twice_while_no_one_knows(
