@@ -67,7 +67,7 @@ async def test_requests_in_groups(turngate: Turngate) -> None:
     groups = json.loads((await turngate("requests", "--group", "alike", "--json")).stdout)
     assert {each["group"]: len(each["requests"]) for each in groups} == {
         "pay: 3 alike; 1 differs": 4,
-        "share: 1 request": 1,
+        "1 call that is like no other": 1,
     }
     assert "run_1: 5 requests, Refund what was paid twice." in (await turngate("requests", "--group", "run")).stdout
 

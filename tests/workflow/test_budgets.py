@@ -191,7 +191,7 @@ async def test_a_wait_for_a_person_uses_up_no_working_time(
     client: Client, sqlite: Database, bench: Bench, limits: Limits, status: str
 ) -> None:
     """A run whose only call waits at its gate has all of its time left; one with a deadline has not."""
-    model = ListModel(says(call("look", "{}", "x")), says("Done."))
+    model = ListModel(says(call("look", '{"name": "x"}', "x")), says("Done."))
     policy = Policy(rule=[Rule(name="look", verdict="ask", tools=["look"])])
     async with stack(client, sqlite, bench.look, model=model, limits=limits, policy=policy) as engine:
         request = await engine.request(run := await engine.start())

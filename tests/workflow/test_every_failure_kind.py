@@ -390,11 +390,11 @@ async def test_odd_values_are_stored_and_read_back(client: Client, database: Dat
         "bytes": "abc",
         "model": {"cents": 1},
     }
-    assert results["nan_itself"] == Ok(value={"value": None})
+    assert results["nan_itself"] == Ok(value={"value": "NaN"})
     assert results["a_dict"] == Ok(value={"cents": 5})
     assert results["nothing"] == Ok(value={"value": None})
     failed = results["odd_failure"]
-    assert failed.fields == {"reason": "a\ufffd\x00b", "value": None, "at": "2026-01-02T00:00:00Z"}
+    assert failed.fields == {"reason": "a\ufffd\x00b", "value": "NaN", "at": "2026-01-02T00:00:00Z"}
     assert failed.kind == "odd_failure"
     model_results = model.seen[1].messages[-1].results
     assert [json.loads(wire_text(each.result)) for each in model_results]

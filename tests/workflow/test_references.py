@@ -106,7 +106,11 @@ async def test_the_handler_gets_the_value_and_no_one_else(client: Client, sqlite
 async def test_a_crash_does_not_tell_the_value(client: Client, sqlite: Database) -> None:
     """The failure that the model reads, and what is stored, are without it."""
     async with stack(
-        client, sqlite, charging("stripe-key", ask=False), model=Charges(), secrets={"stripe-key": VALUE}.get
+        client,
+        sqlite,
+        charging("stripe-key", effect="idempotent", ask=False),
+        model=Charges(),
+        secrets={"stripe-key": VALUE}.get,
     ) as engine:
         result = await ended(engine, await engine.start(json.dumps({"key": REFERENCE, "note": "crash"})))
     assert isinstance(result, Failure)

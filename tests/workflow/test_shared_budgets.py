@@ -142,7 +142,8 @@ async def test_steps_are_each_runs_own(client: Client, sqlite: Database, bench: 
 
 def test_a_limit_of_cost_needs_the_prices_of_sub_agents() -> None:
     """Also of a deeply nested one: the app is refused at declaration, and the error names the agent and its model."""
-    middle = agent_of("middle", sub_agent(agent_of("leaf")))
+    leaf = Agent(name="leaf", instructions="", toolkit=Toolkit.of(), model="openai:leaf")
+    middle = agent_of("middle", sub_agent(leaf))
     top = Agent(
         name="top",
         instructions="",
@@ -150,7 +151,6 @@ def test_a_limit_of_cost_needs_the_prices_of_sub_agents() -> None:
         model="scripted:test",
         limits=Limits(cost=Decimal(1)),
     )
-    prices = {name: price for name, price in PRICES.items() if name != "scripted:leaf"}
-    with pytest.raises(ConfigurationError, match="what 'scripted:leaf' costs, which its sub-agent 'leaf' uses"):
-        App(agents=[top], prices=prices)
-    App(agents=[top], prices=PRICES)
+    with pytest.raises(ConfigurationError, match="what 'openai:leaf' costs, which its sub-agent 'leaf' uses"):
+        App(agents=[top], prices=PRICES)
+    App(agents=[top], prices={**PRICES, "openai:leaf": PRICES["scripted:leaf"]})
