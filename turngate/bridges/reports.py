@@ -135,7 +135,6 @@ def _finite(tree: Any) -> Any:
 def _without_its_content(result: Ok | Failure, why: str) -> Ok | Failure:
     """Return that the call ran and how it ended, for a result that the API refuses."""
     words = f"The call ran, and its result is not recorded: {without_half_pairs(why)[:1000]}"
-    if isinstance(result, Ok):
-        return Ok(value={"not_recorded": words})
-    # Any other kind is a failure that the tool declared, so no person has to be asked what happened.
-    return Failure(kind=result.kind if result.kind in {"execution_error", "timeout"} else "tool_failure", reason=words)
+    return (
+        Ok(value={"not_recorded": words}) if isinstance(result, Ok) else Failure(kind="execution_error", reason=words)
+    )
