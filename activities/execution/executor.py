@@ -255,7 +255,7 @@ def _second_try(tool: Tool, value: Any, mismatch: PydanticSerializationError) ->
     except PydanticSerializationError:
         pass
     else:
-        return json_of(tree)
+        return json_of(_with_numbers(tree, tool.success.dump_python(value)))
     try:
         fitting = tool.success.validate_python(value)
     except ValidationError:
