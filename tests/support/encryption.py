@@ -10,7 +10,7 @@ from turngate.runtime.key_services import SecretKey, new_key
 from turngate.store.database import Database
 from turngate.store.encryption.key_ring import KeyRing, KeyService, ring_of
 
-_KEY = "TURNGATE_TESTS_OWN_KEY"
+_KEY = "OWN_KEY_OF_TESTS"
 
 ALSO_ENCRYPTED = pytest.mark.parametrize("database", ["sqlite", "postgresql", "encrypted"], indirect=True)
 """Of a test that stands for many: it runs on an encrypted database, too, wherever `make test` runs."""

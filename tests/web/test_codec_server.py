@@ -72,7 +72,7 @@ async def scene(sqlite: Database, tmp_path: Path) -> AsyncIterator[Scene]:
         environment = {
             "TURNGATE_DATABASE_URL": sqlite.url,
             "TURNGATE_DATA_DIR": str(tmp_path / "data"),
-            "TURNGATE_KEY": os.environ["TURNGATE_TESTS_OWN_KEY"],
+            "TURNGATE_KEY": os.environ["OWN_KEY_OF_TESTS"],
         }
         words = ("codec-server", "--port", str(port), "--origin", temporal.ui_url or "")
         server = Background(*words, cwd=tmp_path, **environment)

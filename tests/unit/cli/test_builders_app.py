@@ -126,5 +126,7 @@ async def test_the_doctor_lists_agents_and_warns_without_failing(tmp_path: Path,
     assert [finding.text for finding in findings if finding.what == "sub-agent"] == [
         "helper of support (scripted:s); tools: apart"
     ]
-    [warned] = [finding for finding in findings if finding.warns]
+    warnings = [finding for finding in findings if finding.warns]
+    assert [finding.what for finding in warnings] == ["warning"], warnings
+    [warned] = warnings
     assert (warned.what, warned.good) == ("warning", True)

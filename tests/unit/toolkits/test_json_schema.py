@@ -10,7 +10,7 @@ import pytest
 import svcs
 from pydantic import JsonValue
 
-from activities.execution.executor import execute
+from activities.execution.executor import Unknown, execute
 from turngate import Failure, InvalidToolInput, Ok, Parameters, Tool, ToolContext, Toolkit, declare_tool
 from turngate.domain.errors import ConfigurationError
 from turngate.toolkits.json_schema import JsonSchemaParameters, json_schema_tool
@@ -39,7 +39,7 @@ def complaint(schema: dict[str, Any], raw: str) -> InvalidToolInput:
     return refused.value
 
 
-async def run(tool: Tool, **tool_input: Any) -> Ok | Failure:
+async def run(tool: Tool, **tool_input: Any) -> Ok | Failure | Unknown:
     ctx = ToolContext(
         run_id="run_1",
         tool_call_id="call_1",
@@ -188,14 +188,13 @@ async def test_no_parameters_and_bare_values() -> None:
 
 
 async def test_a_result_that_does_not_fit() -> None:
-    """An invalid result is the tool's bug: the model reads that it ran, and not to repeat it."""
+    """An invalid result is the tool's bug: it ran to its end, and no one knows with what result (I3)."""
     tool = json_schema_tool(
         name="count", description="d", parameters={"type": "object"}, success=COUNTED, handler=count
     )
     result = await run(tool, **{"as": "many"})
-    assert isinstance(result, Failure)
-    assert result.kind == "execution_error"
-    assert "do not repeat the call" in result.reason
+    assert isinstance(result, Unknown)
+    assert "ran to its end, but what it returned does not fit" in result.why
 
 
 async def test_a_swapped_handler_is_checked_too() -> None:
@@ -209,7 +208,7 @@ async def test_a_swapped_handler_is_checked_too() -> None:
     ).override("count", wrong)
     swapped = kit.find("count")
     assert swapped is not None
-    assert isinstance(await run(swapped), Failure)
+    assert isinstance(await run(swapped), Unknown)
 
 
 def test_handler_takes_a_dict() -> None:

@@ -12,7 +12,8 @@ import httpx2
 import pytest
 from support.mcp_calls import McpBench
 
-from turngate import Agent, App, Failure, Ok
+from activities.execution.executor import Unknown
+from turngate import Agent, App, Ok
 from turngate.cli import builders_app
 from turngate.domain.errors import ConfigurationError
 from turngate.mcp_traffic import read_leniently
@@ -45,7 +46,7 @@ READ: dict[str, tuple[bytes, Any]] = {
     ),
     "not_a_number": (
         b'{"jsonrpc":"2.0","id":%ID%,"result":{"content":[],"structuredContent":{"n":NaN,"half":"\\ud83d"}}}',
-        {"n": None, "half": "\N{REPLACEMENT CHARACTER}"},
+        {"n": "NaN", "half": "\N{REPLACEMENT CHARACTER}"},
     ),
 }
 LOST: dict[str, bytes] = {
@@ -79,9 +80,8 @@ async def test_an_answer_that_the_sdk_cannot_read_is_delivered_or_lost_at_once(t
         assert await raw(name) == Ok(value=value), name
     for name in LOST:
         result = await raw(name)
-        assert isinstance(result, Failure), name
-        assert result.kind == "unknown", name
-        assert "no answer that can be read" in result.reason, name
+        assert isinstance(result, Unknown), name
+        assert "no answer that can be read" in result.why, name
     deep: object = "deep"
     for _level in range(300):
         deep = {"a": deep}
