@@ -66,4 +66,4 @@ async def test_the_sound_can_be_tried(open_page):
     """The account page plays it, whether it is on or off."""
     page = await opened(open_page, "sol", "/account")
     await page.get_by_role("button", name="Try it").click()
-    await page.wait_for_function("tones === 2")
+    await page.wait_for_function("() => tones === 2")

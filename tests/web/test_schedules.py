@@ -68,7 +68,7 @@ async def test_times_are_the_readers_in_each_frame(site, open_page):
         });
     """)
     await page.reload()
-    await page.wait_for_function("frames_.length > 2")
+    await page.wait_for_function("() => frames_.length > 2")
     frames = await page.evaluate("frames_")
     assert [each for each in frames if "UTC" in each] == []
     assert "-01-01 17:00:00 GMT+9" in frames[0]
@@ -89,9 +89,8 @@ async def test_a_fire_appears_by_itself(site, open_page):
     async def refused() -> bool:
         """Press the button; for a moment after an update of the page it takes no press."""
         with suppress(PressedInVain):
-            async with page.expect_navigation(
-                timeout=5_000
-            ):  # the script looks whether the session lives before it sends
+            # The script looks whether the session lives before it sends the form.
+            async with page.expect_navigation(timeout=5_000):
                 await page.get_by_role("button", name="Run now").click()
         return await page.locator("p.warn").count() > 0
 
