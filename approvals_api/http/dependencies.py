@@ -108,7 +108,7 @@ async def _require_own_names(services: Services, principal: Principal, request: 
         if "schedule_id" in named:
             await ownership.require_own_schedule(conn, principal, named["schedule_id"])
     if named.keys().isdisjoint(_OWNED) and not _keeps_to_own(request.scope["route"].dependant):
-        raise ownership.shows_others(principal)
+        raise ownership.shows_others(principal.name)
 
 
 _OWNED: Final = frozenset({"run_id", "call_id", "conversation_id", "request_id", "schedule_id"})

@@ -41,7 +41,7 @@ class Sight:
         async with database.glance() as conn:
             run = None if run_id is None else await runs.get(conn, run_id)
         if run is None or run.started_by != self.started_by:
-            raise _shows_others(self.started_by)
+            raise shows_others(self.started_by)
         return run.id
 
 
@@ -113,12 +113,8 @@ def require_maker(principal: Principal, schedule: Schedule) -> None:
         )
 
 
-def shows_others(principal: Principal) -> ForbiddenError:
-    """Return the refusal of what shows everyone's runs, to a principal that may see only its own."""
-    return _shows_others(principal.name)
-
-
-def _shows_others(name: str) -> ForbiddenError:
+def shows_others(name: str) -> ForbiddenError:
+    """Return the refusal of what shows everyone's runs, to the principal of this name, which may see only its own."""
     return ForbiddenError(
         f"{name!r} may read only what belongs to runs it started: name one of them (/runs/{{id}}, or run_id=… where a list "
         "takes it), or use a token with the scope runs:all",
