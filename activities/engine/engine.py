@@ -8,7 +8,6 @@ import socket
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,6 +17,7 @@ from temporalio.exceptions import ApplicationError
 from activities.engine.external_agents import agent_named, agent_of
 from activities.engine.overrides import OverridesCache
 from activities.engine.rules import RulesInForce, StoredRules, in_force
+from turngate import __version__
 from turngate.domain import contract
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.model_profiles import Profiles
@@ -88,7 +88,7 @@ class Engine:
     """What references to secrets are resolved by."""
     worker: str = field(default_factory=lambda: f"{os.getpid()}@{socket.gethostname()}")
     """The process, as Temporal's SDK names it, too."""
-    build: str = field(default_factory=lambda: f"turngate-{version('turngate')}")
+    build: str = field(default_factory=lambda: f"turngate-{__version__}")
     """The build of the app, where the worker has one; else Turngate's release."""
     tracing: CurrentSpans | None = None
     """What names the current span of a handler; None: no traces are exported."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
-from importlib.metadata import version
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
@@ -23,6 +22,7 @@ from approvals_api.http.authentication import SESSION_COOKIE
 from approvals_api.http.dependencies import SCOPES_OF
 from approvals_api.http.problems import InvalidInputProblem, Problem, problem_described
 from approvals_api.http.public_address import PublicAddress
+from turngate import __version__
 from turngate.store.access.access import Scope
 from turngate.wire.events import DeltaView, EventView, ProgressView
 
@@ -121,7 +121,7 @@ def new_app(*, routers: Iterable[APIRouter], **options: Any) -> ApiApp:
     # FastAPI's own documentation pages load scripts from a CDN, which our policy forbids.
     return ApiApp(
         title="Turngate",
-        version=version("turngate"),
+        version=__version__,
         description=DESCRIPTION,
         openapi_tags=[{"name": name, "description": description} for name, description in TAGS],
         openapi_url=OPENAPI_PATH,

@@ -16,7 +16,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from approvals_api.recovery import recover
 from approvals_api.runs import control, send_message
 from approvals_api.runs import fork as fork_run
 from approvals_api.schedules import service as schedule_service
-from turngate import Agent, Limits, Policy, Rule, Toolkit, interaction_tool, sub_agent, tool
+from turngate import Agent, Limits, Policy, Rule, Toolkit, __version__, interaction_tool, sub_agent, tool
 from turngate.domain.agents.schedules import Timetable
 from turngate.domain.contract import AgentTurnInput, RunLimits
 from turngate.domain.conversation.messages import ModelResponse
@@ -52,7 +51,7 @@ from turngate.store.schedules.schedule_fires import Fire
 from turngate.toolkits import control_calls
 from turngate.wire.orders import ExternalCallOrder, ForkOrder, MessageOrder, ReportOrder, ScheduleOrder
 
-HISTORIES = Path(__file__).with_name("histories") / version("turngate")
+HISTORIES = Path(__file__).with_name("histories") / __version__
 IDENTITY = "recorder"
 BLANKED = {"stackTrace", "binaryChecksum", "buildId", "workerInstanceKey", "workerControlTaskQueue"}
 """What says where the recording was made. Replay reads none of it."""

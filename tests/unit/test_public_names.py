@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,12 @@ def test_a_star_import_has_every_name() -> None:
     code = "from turngate import *; print(*sorted(name for name in dir() if not name.startswith('_')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == sorted(NAMES)
+
+
+def test_the_version_is_the_installed_one() -> None:
+    """Asked of the package, and of the command as a module."""
+    done = subprocess.run([sys.executable, "-m", "turngate", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"turngate {turngate.__version__}\n" == f"turngate {version('turngate')}\n"
 
 
 def test_importing_the_package_imports_nothing_else_of_it() -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+import turngate
 from turngate.cli import terminal
 from turngate.cli.commands import (
     access,
@@ -53,9 +54,7 @@ app.add_typer(frontends.app)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version  # noqa: PLC0415 - a tenth of the time that --help takes
-
-        typer.echo(f"turngate {version('turngate')}")
+        typer.echo(f"turngate {turngate.__version__}")
         raise typer.Exit
 
 

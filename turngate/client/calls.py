@@ -9,13 +9,13 @@ import json
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from typing import Any, Final, Generic, Literal, TypeVar
 from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel
 
+from turngate import __version__
 from turngate.domain.errors import InvalidInputError
 from turngate.wire.events import HEARTBEAT_SECONDS
 
@@ -140,7 +140,7 @@ LIMITS: Final = httpx.Limits(keepalive_expiry=2.0)
 
 def options(url: str, token: str | None, timeout: httpx.Timeout | float | None) -> dict[str, Any]:
     """Return what an httpx client is made with."""
-    headers = {"User-Agent": f"turngate-python/{version('turngate')} httpx/{httpx.__version__}"}
+    headers = {"User-Agent": f"turngate-python/{__version__} httpx/{httpx.__version__}"}
     if token:
         headers["Authorization"] = f"Bearer {token}"
     return {

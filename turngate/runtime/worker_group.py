@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from importlib.metadata import version
 from types import TracebackType
 from typing import Any, Self
 
 from temporalio.client import Client
 from temporalio.worker import PollerBehaviorSimpleMaximum, Worker, WorkerDeploymentConfig, WorkerTuner
 
+from turngate import __version__
 from turngate.runtime.log_ids import LogIds
 
 
@@ -65,7 +65,7 @@ class WorkerGroup:
                     deployment_config=deployment,
                     # Temporal shows it and does nothing with it. The SDK's default is a hash over the code of every imported
                     # module, which takes a second of a process's start. A worker with a deployment has that one's build id.
-                    build_id=None if deployment is not None else f"turngate-{version('turngate')}",
+                    build_id=None if deployment is not None else f"turngate-{__version__}",
                     max_concurrent_activities=lane.slots if tuner is None else None,
                     tuner=None if tuner is None else tuner(lane.slots),
                     # An interrupt reaches a running activity with the answer to its heartbeat. The SDK's default delays that

@@ -6,12 +6,12 @@ migration does that.
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
 import sqlalchemy
 
+from turngate import __version__
 from turngate.domain.errors import UnfinishedRestoreError, UnknownSchemaError
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
@@ -76,7 +76,7 @@ def known_revision(connection: sqlalchemy.Connection, *, restoring: bool = False
             revision=revision,
         )
     raise UnknownSchemaError(
-        f"the database {database} has the schema {revision}, which Turngate {version('turngate')} doesn't know: "
+        f"the database {database} has the schema {revision}, which Turngate {__version__} doesn't know: "
         "a newer version has migrated it. Run that version or a newer one, or restore a backup from before",
         revision=revision,
     )

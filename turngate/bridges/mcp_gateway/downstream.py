@@ -14,7 +14,6 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import Any, Literal
 
 import httpx2
@@ -36,7 +35,7 @@ from mcp.types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from turngate import mcp_traffic
+from turngate import __version__, mcp_traffic
 from turngate.bridges.mcp_gateway.results import refused
 from turngate.domain.errors import UnavailableError
 from turngate.domain.text.json_text import arguments_text
@@ -277,7 +276,7 @@ async def _connected(
                     event_hooks={"response": [mcp_traffic.read_leniently]},
                 )
                 transport = streamable_http_client(server.url, http_client=await stack.enter_async_context(http))
-            ours = Implementation(name="turngate-mcp-gateway", version=version("turngate"))
+            ours = Implementation(name="turngate-mcp-gateway", version=__version__)
             client = await stack.enter_async_context(
                 Client(
                     mcp_traffic.readable(transport, on_odd_tool),

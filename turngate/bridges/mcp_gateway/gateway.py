@@ -12,7 +12,6 @@ import signal
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from importlib.metadata import version
 from typing import Any, Final
 
 import anyio
@@ -38,7 +37,7 @@ from mcp.types import (
     PaginatedRequestParams,
 )
 
-from turngate import mcp_traffic
+from turngate import __version__, mcp_traffic
 from turngate.bridges.mcp_gateway.calls import GatedCalls
 from turngate.bridges.mcp_gateway.downstream import Downstream, DownstreamServer
 from turngate.bridges.mcp_gateway.results import refused
@@ -162,7 +161,7 @@ class McpGateway:
         )
         self.server = FrontServer(
             f"turngate-{name}",
-            version=version("turngate"),
+            version=__version__,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
             on_subscriptions_listen=self._clients.listen,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
@@ -42,6 +41,7 @@ from acp.schema import (
     TextResourceContents,
 )
 
+from turngate import __version__
 from turngate.client import TurngateClient
 from turngate.domain.errors import (
     ConfigurationError,
@@ -193,7 +193,7 @@ class AcpAgent:
                     close=SessionCloseCapabilities(),
                 ),
             ),
-            agent_info=Implementation(name="turngate", title="Turngate", version=version("turngate")),
+            agent_info=Implementation(name="turngate", title="Turngate", version=__version__),
             auth_methods=[],
         )
 

@@ -6,11 +6,11 @@ Source: https://spec.open-rpc.org (1.3.2)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any, Final, Literal
 
 from pydantic import TypeAdapter
 
+from turngate import __version__
 from turngate.frontends.rpc.methods import Method
 from turngate.frontends.rpc.watch import DELTA, ENDED, EVENT, PROGRESS
 from turngate.wire.events import DeltaView, EventView, ProgressView
@@ -51,7 +51,7 @@ def describe(methods: Mapping[str, Method]) -> dict[str, Any]:
         "openrpc": "1.3.2",
         "info": {
             "title": "Turngate",
-            "version": version("turngate"),
+            "version": __version__,
             "description": "JSON-RPC 2.0 on stdio, one message a line, or a batch of them; params by name.",
             "x-protocol-version": PROTOCOL_VERSION,
         },

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import version
 from typing import Any, Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from turngate import __version__
 from turngate.domain.errors import ModelErrorClass
 from turngate.domain.requests import RequestStatus, RunStatus
 from turngate.runtime.metrics.labels import BoundedLabel
@@ -62,7 +62,7 @@ class Counted:
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
         release = Gauge("turngate_build_info", "Turngate's release, as a label.", ["version"], registry=self.registry)
-        release.labels(version("turngate")).set(1)
+        release.labels(__version__).set(1)
         self._handlers = self._of_requests() | self._of_calls() | self._of_runs() | self._of_models()
         store = self._histogram(
             "turngate_store_transaction_seconds",

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from importlib.metadata import version
 from typing import Any, Final
 
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
@@ -34,6 +33,7 @@ from opentelemetry.trace import (
 )
 from sqlalchemy import Row
 
+from turngate import __version__
 from turngate.domain.runs.labels import pseudonym
 from turngate.domain.runs.trace import RunTrace, SpanRef, span_of
 from turngate.domain.tools.secrets import mask_json
@@ -61,7 +61,7 @@ PROVIDERS: Final = {
 """What the conventions call a provider, where a spec names it otherwise."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_SCOPE: Final = InstrumentationScope("turngate", version("turngate"))
+_SCOPE: Final = InstrumentationScope("turngate", __version__)
 _FAILED: Final = Status(StatusCode.ERROR)
 
 Attributes = Mapping[str, Any]
@@ -104,7 +104,7 @@ def provider() -> TracerProvider:
         "OTEL_RESOURCE_ATTRIBUTES", ""
     )
     named = {} if is_named else {SERVICE_NAME: "turngate"}
-    return TracerProvider(resource=Resource.create({**named, "service.version": version("turngate")}))
+    return TracerProvider(resource=Resource.create({**named, "service.version": __version__}))
 
 
 class Spans:

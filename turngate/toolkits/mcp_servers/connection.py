@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import TextIO
 
@@ -21,7 +20,7 @@ import httpx2
 from mcp import Client, Implementation, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from turngate import mcp_traffic
+from turngate import __version__, mcp_traffic
 from turngate.toolkits.confinement import machine
 from turngate.toolkits.confinement.sandbox import Sandbox
 from turngate.toolkits.mcp_servers.plain_text import plain
@@ -174,7 +173,7 @@ async def _opened(
     else:
         http = await stack.enter_async_context(_http(server, seen, answer_seconds))
         transport = streamable_http_client(server.url, http_client=http)
-    ours = Implementation(name="turngate", version=version("turngate"))
+    ours = Implementation(name="turngate", version=__version__)
     # No cache: a list is read to find out what the server says now.
     readable = mcp_traffic.readable(transport, on_odd_tool)
     return await stack.enter_async_context(Client(readable, client_info=ours, cache=None))

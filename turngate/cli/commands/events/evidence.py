@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -16,6 +15,7 @@ import typer
 from pydantic import ValidationError
 
 from approvals_api.requests.evidence import EvidenceOrder, NotedEvents, collect, default_seed, draw, exception_of
+from turngate import __version__
 from turngate.cli import stores, terminal
 from turngate.cli.commands.events.audit import check_lines
 from turngate.cli.commands.events.evidence_page import page_of
@@ -92,7 +92,7 @@ def evidence(
         sample=sample,
         seed=seed,
         by=f"{OWNERS_PREFIX}{stores.local_user()}",
-        version=version("turngate"),
+        version=__version__,
     )
     if order.until <= order.since:
         raise ConfigurationError("--to must be after --from")

@@ -17,7 +17,6 @@ import tarfile
 import tempfile
 from collections.abc import Mapping
 from contextlib import closing
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -26,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import text
 from sqlalchemy.engine import URL, make_url
 
+from turngate import __version__
 from turngate.cli import stores, terminal
 from turngate.cli.options import DataDir
 from turngate.domain.digest import framed_sha256
@@ -150,7 +150,7 @@ async def _collect(settings: Settings, directory: Path, also: tuple[Path, ...] |
             raise ConfigurationError(f"--with {each} cannot be read: {error.strerror}") from None
     return Manifest(
         at=at,
-        version=version("turngate"),
+        version=__version__,
         backend="sqlite" if url.get_backend_name() == "sqlite" else "postgresql",
         schema_revision=revision or "",
         last_seq=head[0],
