@@ -124,9 +124,18 @@ def test_the_archive_is_a_checkout(built: Built) -> None:
         "worker.py",
         *("tests", "docs", "examples", "deploy", "scripts"),
         *("Makefile", "pyproject.toml", "requirements.lock", "requirements-dev.lock", ".importlinter", ".gitignore"),
-        *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "PKG-INFO"),
+        *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "AGENTS.md"),
+        *("LICENSE", "PKG-INFO"),
     }
     assert [script.name for script in scripts if not script.mode & 0o100] == []
+
+
+def test_the_wheel_says_what_it_may_be_used_for(built: Built) -> None:
+    """The licence is named by its SPDX identifier, and its text is inside."""
+    assert (built.metadata("License-Expression"), built.metadata("License-File")) == (["MIT"], ["LICENSE"])
+    with zipfile.ZipFile(built.wheel) as wheel:
+        (text,) = (wheel.read(name) for name in wheel.namelist() if name.endswith(".dist-info/licenses/LICENSE"))
+    assert text == (ROOT / "LICENSE").read_bytes()
 
 
 def test_the_wheel_asks_for_packages_by_name(built: Built) -> None:
