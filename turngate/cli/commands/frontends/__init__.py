@@ -1,10 +1,9 @@
-"""Programs on the public client: terminal UI, JSON-RPC, editors, an MCP gateway."""
+"""Programs on the public client: terminal UI, editors, an MCP gateway."""
 
 from turngate.cli.lazy import CommandGroup
 
 app = CommandGroup(__name__, panel="Other programs")
 app.add("tui", "clients:tui", "Answer requests and follow runs in a terminal UI, with the keys of the pages.")
-app.add("rpc", "clients:rpc", "Let a program drive Turngate: JSON-RPC 2.0 on stdin and stdout.")
 app.add("acp", "clients:acp", "Let an editor drive an agent: the Agent Client Protocol on stdin and stdout.")
 app.add(
     "mcp-gateway",

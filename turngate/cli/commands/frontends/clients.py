@@ -1,4 +1,4 @@
-"""``turngate tui``, ``rpc`` and ``acp``: the public client as a terminal UI, and as a server on stdin and stdout."""
+"""``turngate tui`` and ``acp``: the public client as a terminal UI, and as a server on stdin and stdout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from turngate.cli import terminal
-from turngate.cli.api_link import ApiLink, find_api
+from turngate.cli.api_link import find_api
 from turngate.cli.options import DataDir, Url
 from turngate.cli.terminal import when_unread
 from turngate.client import TurngateClient
@@ -21,28 +21,6 @@ from turngate.text.plain_text import plain
 
 SESSIONS: Final = Path("turngate") / "acp-sessions"
 """Each session's conversation, below the user's state directory (https://specifications.freedesktop.org/basedir-spec)."""
-
-
-def rpc(data_dir: DataDir = None, url: Url = None) -> None:
-    """Let a program drive Turngate: JSON-RPC 2.0 on stdin and stdout.
-
-    One message a line: start, follow and stop runs, read and decide requests. `rpc.discover` lists the methods with JSON
-    Schemas. Parameters have names. The API refuses what the token may not do. stdout has messages only; notes and errors go to
-    stderr. The command ends when stdin ends or no one reads stdout; runs continue. Exit code: 0.
-
-        echo '{"jsonrpc": "2.0", "id": 1, "method": "agents.list"}' | turngate rpc
-    """
-    from turngate.frontends.rpc.server import serve_rpc  # noqa: PLC0415 - slow to import
-
-    link = find_api(data_dir, url)
-
-    async def serve() -> None:
-        async with _client(link) as client:
-            if sys.stdin.isatty():
-                await _introduce(client, "JSON-RPC")
-            await serve_rpc(client, _stdio())
-
-    asyncio.run(serve())
 
 
 def acp(
@@ -69,29 +47,19 @@ def acp(
     link = find_api(data_dir, url)
 
     async def serve() -> None:
-        async with _client(link) as client:
-            if sys.stdin.isatty():
+        async with TurngateClient(link.url, token=link.token, pages_url=link.pages) as client:
+            if sys.stdin.isatty():  # someone tries the command in a terminal: what it does, and in whose name
                 name, _model = await answering_agent(client, agent)
-                await _introduce(client, f"the Agent Client Protocol for {plain(name)}")
-            await serve_acp(client, _stdio(), agent=agent, model=model, sessions=state_home() / SESSIONS)
+                me = await client.get_me()
+                terminal.note(
+                    f"speaks the Agent Client Protocol for {plain(name)} as {plain(me.name)} at {client.url}, "
+                    "one message a line; Ctrl-D ends it"
+                )
+            lines = JsonLines(sys.stdin.buffer, sys.stdout.buffer)
+            when_unread(lines.hang_up)  # also while there is nothing to write
+            await serve_acp(client, lines, agent=agent, model=model, sessions=state_home() / SESSIONS)
 
     asyncio.run(serve())
-
-
-async def _introduce(client: TurngateClient, protocol: str) -> None:
-    """Print for a user who tries the command in a terminal whose token it uses, and that it waits. Raises the API's errors."""
-    me = await client.get_me()
-    terminal.note(f"speaks {protocol} as {plain(me.name)} at {client.url}, one message a line; Ctrl-D ends it")
-
-
-def _client(link: ApiLink) -> TurngateClient:
-    return TurngateClient(link.url, token=link.token, pages_url=link.pages)
-
-
-def _stdio() -> JsonLines:
-    lines = JsonLines(sys.stdin.buffer, sys.stdout.buffer)
-    when_unread(lines.hang_up)  # also while there is nothing to write
-    return lines
 
 
 def tui(data_dir: DataDir = None, url: Url = None) -> None:

@@ -1,1 +1,0 @@
-"""JSON-RPC 2.0 on stdio: each method one call of the API."""
