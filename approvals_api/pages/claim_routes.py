@@ -102,18 +102,18 @@ async def comment(request: Request, services: ServicesDep, principal: OperatorDe
 @router.post("/requests/{request_id}/grant")
 async def grant(request: Request, services: ServicesDep, principal: OperatorDep, request_id: str) -> Response:
     """Show what a grant would let through; then approve the call and save exactly that."""
-    typed = await typed_of(request)
+    typed = {**await typed_of(request), "action": ""}
     async with services.database.read() as conn:
         detail = await request_detail(conn, request_id)
     try:
         check_form_token(request, typed.get("csrf_token"))
+        if (edit := edit_typed(detail, typed)) is not None:
+            return await show_request(request, services, principal, request_id, edit_not_sent(edit, typed))
         wanted = read_grant(detail, typed)
         if typed.get("seal") != seal(wanted):
             waiting = await backlog.count_for_wanted(services, principal, request_id, wanted)
             attempt = Attempt(typed=typed, grant=wanted, waiting=waiting)
             return await show_request(request, services, principal, request_id, attempt)
-        if (edit := edit_typed(detail, typed)) is not None:
-            return await show_request(request, services, principal, request_id, edit_not_sent(edit, typed))
         answers = typed.get("grant-waiting") == "1"
         at_once = answers and wanted.pattern.is_exact
         look = look_of(typed)

@@ -40,14 +40,20 @@ Edit = Literal["edit", "edit-json"]
 LOOK: Final = "look"
 """The name of the buttons that show what an edit would change, and send nothing; their value is the action."""
 AS: Final = "as"
-"""The name of the buttons that let the call run: as it is ``shown``, or ``edited``, or as the ``raw`` JSON says."""
+"""The name of the buttons that let the call run: as it is ``shown``, or ``edited``, or as the ``raw`` JSON says.
+
+Enter in a field presses the one that is ``entered``: the name of the tool, typed out, says which of the others is meant.
+"""
 MOST_TWICE: Final = 200_000
 """Characters of arguments that can be edited in a form and as JSON; longer ones as JSON only."""
 _AS: Final[Mapping[str, Action]] = MappingProxyType({"shown": "approve", "edited": "edit", "raw": "edit-json"})
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
+_RUN: Final[tuple[Action, ...]] = ("edit", "edit-json", "approve", "rerun")
+"""Those that let the call run. An edit comes first: a name that was typed above it must not approve the call without it."""
 _UNCHANGED: Final = "Nothing was changed. Change something, or approve the call as it is."
 BOTH_REASONS: Final = "You typed a reason and chose another one. Clear the text, or choose “(none)”."
-NOT_SENT: Final = "You changed the call and pressed Approve, which approves it as it is: nothing was sent."
+NOT_SENT: Final = "You changed the call and pressed a button that approves it as it is: nothing was sent."
+ENTER_SENDS_NOTHING: Final = "Enter sends nothing here. Press the button that you mean."
 _TWO_EDITS: Final = "You changed the form and the raw JSON, too. Undo one of them: only one can be sent."
 _BOTH: Final = "You pressed a suggested answer and typed another one. Clear the text, or press “Send the answer”."
 
@@ -150,6 +156,9 @@ def _form(schema: Schema, value: json_text.JsonTree | Absent, prefix: str, typed
 
 def pressed_action(typed: Mapping[str, str]) -> Mapping[str, str]:
     """Return the typed fields with the action of the button that was pressed, in a form that has several."""
+    if typed.get(AS) == "entered":
+        named = (each for each in _RUN if typed.get(f"{each}-confirm", "").strip())
+        return {**typed, "action": next(named, "")}
     action = _AS.get(typed.get(AS, "")) or _action(typed.get(LOOK, ""))
     return typed if action is None else {**typed, "action": action}
 
@@ -223,7 +232,7 @@ def read_decision(request: RequestDetail, drawn: DecisionForms, typed: Mapping[s
     verb, args, message, outcome, errors = _read(action, request, drawn, typed)
     control = f"{action}-confirm"
     confirm = typed.get(control, "").strip()
-    if _lets_it_run(action) and drawn.high_risk and confirm != request.tool_name:
+    if action in _RUN and drawn.high_risk and confirm != request.tool_name:
         errors = {**errors, control: "This call is of high risk: type the tool's name exactly as it is shown."}
     return Submitted(
         action=action,
@@ -332,7 +341,3 @@ def _suggested(drawn: DecisionForms, typed: Mapping[str, str]) -> reader.FormVal
 
 def _action(text: str) -> Action | None:
     return next((action for action in ACTIONS if action == text), None)
-
-
-def _lets_it_run(action: Action) -> bool:
-    return action in {"approve", "edit", "edit-json", "rerun"}

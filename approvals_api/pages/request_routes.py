@@ -171,9 +171,13 @@ async def decide(request: Request, services: ServicesDep, principal: OperatorDep
 
 
 def _harmless(detail: RequestDetail, drawn: DecisionForms, typed: Mapping[str, str]) -> Attempt | None:
-    """Return the page after a button that decides nothing: one for rows, or for a look at an edit; None after any other."""
+    """Return the page after what decides nothing: a button for rows, or for a look at an edit, or Enter; None after the rest."""
     if (rows := decision_forms.press_row(drawn, typed)) is not None:
         return Attempt(typed=rows)
+    if not typed.get("action") and decision_forms.AS in typed:
+        edit = decision_forms.edit_typed(detail, typed) or ""
+        words = decision_forms.ENTER_SENDS_NOTHING
+        return Attempt(headline="Not sent yet.", detail=words, typed={**typed, "action": edit})
     errors = decision_forms.look_at_edit(detail, drawn, typed)
     return None if errors is None else Attempt(errors=errors, typed=typed)
 

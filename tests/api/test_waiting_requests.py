@@ -206,11 +206,11 @@ async def test_i10_only_its_giver_answers_with_a_grant(database: Database, opera
     assert await statuses(database, 2) == ["approved", "pending"]
 
 
-async def press(http: httpx.AsyncClient, path: str, form: str, **typed: str) -> httpx.Response:
-    """Fill in a form of a page, found by its action, and send it."""
-    page = PostedPage((await http.get(path)).text)
-    fields = next(each for each in page.forms if str(each.attributes.get("action", "")).startswith(form))
-    return await http.post(form, data={**fields.sent, **typed})
+async def show_pattern(http: httpx.AsyncClient, action: str, **typed: str) -> tuple[httpx.Response, dict[str, str]]:
+    """Press the button that shows what a grant would allow; return the page, and what its form sends."""
+    page = PostedPage((await http.get("/requests/rq_0")).text)
+    response = await http.post(action, data={**page.form("edit").sent, **typed})
+    return response, PostedPage(response.text).form("edit").sent
 
 
 async def test_the_box_of_the_form_answers_what_was_on_the_screen(
@@ -219,11 +219,10 @@ async def test_the_box_of_the_form_answers_what_was_on_the_screen(
     """Off by default, counted without the request itself, without JavaScript; each result is listed."""
     await plant(database, FIVE, FIVE, FIVE, '{"cents": 6, "note": "a"}')
     action = "/requests/rq_0/grant"
-    pattern_page = await press(operator, "/requests/rq_0", action)
+    pattern_page, form = await show_pattern(operator, action)
     assert "Also approve the 2 other requests that wait with exactly these arguments" in pattern_page.text
-    form = next(each for each in PostedPage(pattern_page.text).forms if each.attributes.get("action") == action)
-    assert "grant-waiting" not in form.sent
-    done = await operator.post(action, data={**form.sent, "grant-waiting": "1"})
+    assert "grant-waiting" not in form
+    done = await operator.post(action, data={**form, "grant-waiting": "1"})
     assert (done.status_code, "3 of 3 decided" in done.text) == (200, True)
     assert await statuses(database, 4) == ["approved", "approved", "approved", "pending"]
 
@@ -233,10 +232,9 @@ async def test_a_wide_grant_leads_to_the_review_of_each_call(database: Database,
     await plant(database, FIVE, '{"cents": 6, "note": "<b>"}', '{"cents": 501, "note": "a"}')
     action = "/requests/rq_0/grant"
     wide = {"grant-how-0": "range", "grant-low-0": "1", "grant-high-0": "500", "grant-how-1": "open"}
-    pattern_page = await press(operator, "/requests/rq_0", action, **wide)
+    pattern_page, form = await show_pattern(operator, action, **wide)
     assert "Then review the other request that waits and that this covers" in pattern_page.text
-    form = next(each for each in PostedPage(pattern_page.text).forms if each.attributes.get("action") == action)
-    led = await operator.post(action, data={**form.sent, **wide, "grant-waiting": "1"})
+    led = await operator.post(action, data={**form, **wide, "grant-waiting": "1"})
     assert (led.status_code, led.headers["location"].partition("=")[0]) == (303, "/requests/waiting?grant")
     assert await statuses(database, 3) == ["approved", "pending", "pending"]
     review = (await operator.get(led.headers["location"])).text

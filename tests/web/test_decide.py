@@ -100,35 +100,44 @@ async def test_a_key_that_bounces_or_is_held_down_counts_once(site, open_page):
 
 @SCRIPTED_OR_NOT
 async def test_enter_never_decides(site, open_page, options):
-    """Enter in the fields of an edit and of an empty or wrong confirmation sends nothing: only a button or its key decides."""
+    """Enter in the fields of an edit, of an empty confirmation and of a grant decides nothing, and drops nothing typed."""
     request = await site.gated("deploy", '{"target": "enter"}')
     page = await open_page(f"/requests/{request.id}", **options)
-    url, posts = page.url, []
-    page.on(
-        "request", lambda sent: posts.append(sent.url) if sent.method == "POST" and "presence" not in sent.url else None
-    )
-    if options:  # without the script Enter does nothing there, either
-        await page.locator("#approve-confirm").fill("deploy")
     await page.locator("#approve-confirm").press("Enter")
     await page.locator("#edit > summary").click()
-    await page.locator("[data-form=edit]").get_by_label("target").press("Enter")
+    await page.locator("#edit").get_by_label("target").fill("changed")
+    await page.locator("#edit").get_by_label("target").press("Enter")
     await page.locator("#edit-confirm").press("Enter")
+    await expect(page.locator("#edit").get_by_label("target")).to_have_value("changed")
+    if options:
+        await expect(page.locator("#attempt")).to_contain_text("Enter sends nothing here.")
     await page.reload()  # what was sent would have arrived before this
-    assert (page.url, posts) == (url, [])
     assert (await site.now(request)).status == "pending"
 
 
-async def test_the_tools_name_and_enter_approve_a_call_of_high_risk(site, open_page):
-    """The typed name is the confirmation: Enter after it presses the button; a wrong name is refused, beside its field."""
+@SCRIPTED_OR_NOT
+async def test_the_tools_name_and_enter_approve_a_call_of_high_risk(site, open_page, options):
+    """The typed name is the confirmation: Enter after it presses the button, unless the call is edited elsewhere in the form."""
     request = await site.gated("deploy", '{"target": "named"}')
-    page = await open_page(f"/requests/{request.id}")
+    page = await open_page(f"/requests/{request.id}", **options)
     await page.locator("#approve-confirm").fill("deplo")
     await page.locator("#approve-confirm").press("Enter")
     await expect(page.locator("#attempt")).to_contain_text("type the tool's name")
     assert (await site.now(request)).status == "pending"
-    await page.locator("#approve-confirm").fill("deploy")
-    await page.locator("#approve-confirm").press("Enter")
-    await expect(page.locator("#decision")).to_contain_text("Approved by ada")
+    if options:
+        await page.locator("#edit > summary").click()
+        await page.locator("#edit").get_by_label("target").fill("elsewhere")
+        await page.locator("#approve-confirm").fill("deploy")
+        await page.locator("#approve-confirm").press("Enter")
+        await expect(page.locator("#attempt")).to_contain_text("nothing was sent")
+        assert (await site.now(request)).status == "pending"
+        await page.locator("#edit-confirm").fill("deploy")
+        await page.locator("#edit-confirm").press("Enter")
+        await expect(page.locator("#decision")).to_contain_text("Approved with edited arguments by ada")
+    else:
+        await page.locator("#approve-confirm").fill("deploy")
+        await page.locator("#approve-confirm").press("Enter")
+        await expect(page.locator("#decision")).to_contain_text("Approved by ada")
     await site.ended(request)
 
 
@@ -168,6 +177,11 @@ async def test_i6_without_the_script_an_approval_sends_no_edit_away(site, open_p
     await expect(page.locator("#attempt")).to_contain_text("nothing was sent")
     await expect(page.get_by_label("cents integer")).to_have_value("8")
     await expect(page.locator("[data-approve]")).to_be_hidden()
+    assert (await site.now(request)).status == "pending"
+    await page.locator("#grant > summary").click()
+    await page.locator("#grant").get_by_role("button").click()
+    await expect(page.locator("#attempt")).to_contain_text("nothing was sent")
+    await expect(page.get_by_label("cents integer")).to_have_value("8")
     assert (await site.now(request)).status == "pending"
     await page.locator("#edit-raw > summary").click()
     await page.locator("#edit-json").fill('{"order": "both", "cents": 1}')
@@ -212,7 +226,7 @@ async def test_an_edit_says_what_was_and_what_will_be(site, open_page, options):
     await page.get_by_label("cents integer").fill("12000")
     await page.get_by_role("textbox", name="note").fill("to \u202eeve")
     if options:
-        await page.locator("[data-form=edit]").get_by_role("button", name="See what changes").click()
+        await page.locator("#edit").get_by_role("button", name="See what changes").click()
     changes = page.locator("#edits-edit .changes > div")
     await expect(changes).to_have_count(2)
     await expect(changes.nth(0)).to_contain_text("/cents")

@@ -84,7 +84,7 @@ class Operator:
         await self.keys.press("e")
         await self.keys.press("End")
         await self.keys.type("9")
-        await self.keys.tab_to("#edit [data-form=edit] button:not([name])")
+        await self.keys.tab_to("#edit button[value=edited]")
         await self.keys.press("Enter")
 
     async def do_a_step_of_8(self):

@@ -90,7 +90,7 @@ async def test_keys_claim_comment_and_open_the_grant_form(site, open_page):
     await expect(page.get_by_label("Comment for other people")).to_be_focused()
     await page.keyboard.press("Escape")
     await page.keyboard.press("g")
-    await expect(page.locator("#grant form")).to_be_visible()
+    await expect(page.locator("#grant .field").first).to_be_visible()
     assert (await site.now(request)).status == "pending"
 
 
@@ -156,7 +156,7 @@ async def test_a_grant_has_limits_and_a_total(site, open_page, options):
     request = await site.gated("refund", refund(f"{mark}/a", 5))
     page = await open_page(f"/requests/{request.id}", **options)
     await page.locator("#grant summary").click()
-    form = page.locator("#grant form")
+    form = page.locator("#grant")
     await form.get_by_label("cents", exact=True).select_option("range")
     await form.get_by_label("cents from", exact=True).fill("1")
     await form.get_by_label("cents to", exact=True).fill("5OO")

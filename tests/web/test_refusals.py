@@ -68,13 +68,13 @@ async def test_an_error_is_at_its_field_and_keeps_what_was_typed(site, open_page
     await page.locator("#reject-message").fill("perhaps no")
     await page.locator("#edit > summary").click()
     await page.get_by_label("cents integer").fill("many")
-    await page.locator("[data-form=edit]").get_by_label("note", exact=True).fill("typed note")
+    await page.locator("#edit").get_by_label("note", exact=True).fill("typed note")
     async with page.expect_response(is_decision) as posted:
         await page.get_by_role("button", name="Approve as edited").click()
     assert (await posted.value).status == 422
     await expect(page.locator("#edit-1-complaint")).to_contain_text("whole number")
     await expect(page.get_by_label("cents integer")).to_have_value("many")
-    await expect(page.locator("[data-form=edit]").get_by_label("note", exact=True)).to_have_value("typed note")
+    await expect(page.locator("#edit").get_by_label("note", exact=True)).to_have_value("typed note")
     await expect(page.locator("#reject-message")).to_have_value("perhaps no")
     assert (await site.now(request)).status == "pending"
     await page.get_by_label("cents integer").fill("3")

@@ -657,11 +657,13 @@ async function lookAtEdit(form, action) {
   tellEdits();
 }
 
+const isOfEdit = ({ name }) => name.startsWith("edit-") && !name.endsWith("-confirm");
+
 // While the form differs from the call, the act at hand is to approve the call with these changes, and the plain one is gone.
 function tellEdits() {
   const form = document.getElementById("form-edit");
   if (form === null) return;
-  const changed = [...form.elements].filter((each) => !each.name.endsWith("-confirm") && isChanged(each));
+  const changed = [...form.elements].filter((each) => isOfEdit(each) && isChanged(each));
   const counts = [...form.querySelectorAll(".edits[data-count]")].map((each) => Number(each.dataset.count));
   const isEdited = counts.length > 0 ? counts.some((each) => each > 0) : changed.length > 0 || $("[data-was-edited]", form) !== null;
   const count = Math.max(0, ...counts);
@@ -678,7 +680,7 @@ function tellEdits() {
 
 document.addEventListener("input", (event) => {
   const form = event.target.form;
-  if (form?.dataset?.form !== "edit" || event.target.name.endsWith("-confirm")) return;
+  if (form?.dataset?.form !== "edit" || !isOfEdit(event.target)) return;
   for (const each of form.querySelectorAll(".edits")) delete each.dataset.count; // until the server has counted again
   tellEdits();
   clearTimeout(editTimer);
@@ -1084,11 +1086,12 @@ function keyOf(event) {
   return shiftKey ? letter : letter.toLowerCase();
 }
 
-// The name of the tool, typed out, is the confirmation: Enter after it presses its button.
+// The name of the tool, typed out, is the confirmation: Enter after it presses its button. In other fields it does nothing.
 document.addEventListener("keydown", (event) => {
   const field = event.target;
-  if (event.key !== "Enter" || event.isComposing || !field.name?.endsWith("-confirm") || field.value.trim() === "") return;
+  if (event.key !== "Enter" || event.isComposing || !(field instanceof HTMLInputElement) || !field.form?.matches("#decision form")) return;
   event.preventDefault();
+  if (!field.name.endsWith("-confirm") || field.value.trim() === "") return;
   const buttons = [...(field.form?.elements ?? [])];
   buttons.find((each) => each.dataset.confirmed === field.name && !each.matches(":disabled"))?.click();
 });

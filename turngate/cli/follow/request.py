@@ -197,7 +197,7 @@ whether the request is still open."""
 
 POLL_SECONDS: Final = 0.1
 OUTCOMES: Final[dict[str, Resolution]] = {"h": "happened", "d": "did_not_happen", "t": "tell_model"}
-MENU: Final = {
+MENU: Final[dict[Verb, str]] = {
     "approve": "[a]pprove",
     "edit": "[e]dit",
     "reject": "[r]eject",
@@ -265,16 +265,11 @@ class GatePrompt:
 
     def _verb(self, request: RequestDetail, still_open: StillOpen) -> bool:
         menu = self._menu(request)
-        offered = ", ".join(menu[verb] for verb in request.allowed_verbs)
-        key = self._line(self._offered(offered), still_open).lower()[:1]
+        key = self._line(self._offered(", ".join(menu.values())), still_open).lower()[:1]
         if not key:
             return True
         verb = KEYS.get(key)
-        if (
-            self._drop_edit(key)
-            or self._unfold(request, key, runs=verb == "approve")
-            or verb not in request.allowed_verbs
-        ):
+        if self._drop_edit(key) or self._unfold(request, key, runs=verb == "approve") or verb not in menu:
             return False
         match verb:
             case "approve":
@@ -285,8 +280,7 @@ class GatePrompt:
                 self._edit = edit_text(request.input, self._edit)
                 if self._edit is None:
                     terminal.line("  nothing was changed")
-                    return False
-                self._send(request, self._order_to_run(request))
+                return False  # What changes is shown first, and then asked about.
             case "reject":
                 reason = self._line("  why (the agent reads it): ", still_open)
                 self._send(request, DecisionOrder(verb=verb, digest=request.digest, message=reason))
@@ -294,14 +288,15 @@ class GatePrompt:
                 self._respond(request, still_open)
         return True
 
-    def _menu(self, request: RequestDetail) -> dict[str, str]:
-        """Return what each verb is called, after the changes of an edit that isn't sent."""
+    def _menu(self, request: RequestDetail) -> dict[Verb, str]:
+        """Return the verbs that are offered, with their words. Print what an edit changes that isn't sent yet."""
+        menu: dict[Verb, str] = {verb: MENU[verb] for verb in request.allowed_verbs}
         if self._edit is None:
-            return MENU
+            return menu
         edited = changes(request.input, self._edit)
         for words in change_lines(edited):
             terminal.line(MARGIN, (words, "yellow"))
-        return MENU | {"approve": f"[a]{edited.approve_words[1:]}, [d]rop your edit"}
+        return {**menu, "approve": f"[a]{edited.approve_words[1:]}, [d]rop your edit", "edit": "[e]dit it again"}
 
     def _drop_edit(self, key: str) -> bool:
         """Drop an edit that isn't sent, if the key asks for it. Return whether it was dropped."""

@@ -186,29 +186,38 @@ def test_a_folded_call_did_not_happen_only_after_all_of_it_was_printed(monkeypat
     assert typist.orders == [("rq_1", "respond", "tell_model")]
 
 
-def test_a_refused_edit_is_kept_and_approved_until_it_is_dropped(tmp_path, monkeypatch, capsys):
-    """After a refusal `a` sends the edit; only after `d` it approves the call as it is, and leaving prints the edit."""
-    editor(tmp_path, monkeypatch, """sed -i 's/7500/6000/' "$1" """)
+def test_an_edit_is_shown_and_sent_only_by_an_approval(tmp_path, monkeypatch, capsys):
+    """Leaving the editor sends nothing: what changes is printed, then `a` sends it, `e` edits it again, `d` drops it."""
+    editor(tmp_path, monkeypatch, """sed -i -e 's/6000/5000/' -e 's/7500/6000/' "$1" """)
     call = question({}).model_copy(
         update={"kind": "approval", "input": '{"cents": 7500}', "allowed_verbs": ["approve", "edit", "reject"]}
     )
-    typist = Typist(monkeypatch, "e", "a")
-    typist.refusals = [InvalidInputError("no")]
+    typist = Typist(monkeypatch, "e")
     typist.answers(call)
     printed = capsys.readouterr().out
-    assert "[a]pprove with 1 change, [d]rop your edit" in printed
+    assert typist.orders == []
     assert "/cents: will be 6000" in printed
+    assert "[a]pprove with 1 change, [d]rop your edit, [e]dit it again" in printed
+    assert "your edit, as you typed it" in printed
+    typist = Typist(monkeypatch, "e", "e", "a", "a")
+    typist.refusals = [InvalidInputError("no")]
+    typist.answers(call)
+    assert "/cents: will be 5000" in capsys.readouterr().out
     assert [verb for _id, verb, _outcome in typist.orders] == ["edit", "edit"]
-    assert "6000" in typist.args
-    typist = Typist(monkeypatch, "e", "d", "a")
+    assert "5000" in typist.args
+    typist = Typist(monkeypatch, "e", "a", "d", "a")
     typist.refusals = [TurngateError("no")]
     typist.answers(call)
     assert [verb for _id, verb, _outcome in typist.orders] == ["edit", "approve"]
-    capsys.readouterr()
-    typist = Typist(monkeypatch, "e", "")
-    typist.refusals = [InvalidInputError("no")]
-    typist.answers(call)
-    assert "your edit, as you typed it" in capsys.readouterr().out
+    typist = Typist(monkeypatch, "e", "a", call.tool_name)
+    typist.answers(call.model_copy(update={"risk": "high"}))
+    assert [verb for _id, verb, _outcome in typist.orders] == ["edit"]
+    typist = Typist(monkeypatch, "e", "a", "no")
+    typist.answers(call.model_copy(update={"risk": "high"}))
+    assert typist.orders == []
+    typist = Typist(monkeypatch, "e", "a")
+    typist.answers(call.model_copy(update={"allowed_verbs": ["edit", "reject"]}))
+    assert [verb for _id, verb, _outcome in typist.orders] == ["edit"]
 
 
 def test_the_prompt_unfolds_and_a_rejection_needs_no_unfolding(monkeypatch, capsys):
