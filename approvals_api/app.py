@@ -15,7 +15,7 @@ from fastapi.routing import iter_route_contexts
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel
 
-from approvals_api import browsers, v1
+from approvals_api import v1
 from approvals_api.events.feed import EventFeed
 from approvals_api.events.notifier import keep_notifying
 from approvals_api.gateway.client import Gateway
@@ -94,12 +94,10 @@ def create_api_app(
                     database,
                     feed,
                     settings.channels,
-                    others=(browsers.CHANNEL,),
                     name_span=None if settings.tracing is None else name_span,
                 ),
                 name="send-notifications",
             ),
-            asyncio.create_task(browsers.keep_pushing(services), name="notify-browsers"),
             asyncio.create_task(keep_schedules(services), name="keep-schedules"),
             asyncio.create_task(keep_adding(services), name="add-precedents"),
             asyncio.create_task(keep_tracing(database, settings.tracing), name="export-traces"),

@@ -18,7 +18,6 @@ from typing import Final, get_args
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from approvals_api import browsers
 from approvals_api.gateway.task_queues import QueueLook
 from approvals_api.retention.overview import retention_status
 from approvals_api.runs.stalled import stuck_page
@@ -409,26 +408,21 @@ async def _outbox(services: Services) -> list[HealthCheck]:
     async with services.database.glance() as conn:
         backlogs = await deliveries.backlogs(conn, failed_since=at - FAILED_WITHIN)
     checks = [check for each in backlogs for check in of_backlog(each, at)]
-    wrong = {each.name for each in checks}
-    if "notifications" not in wrong:
+    if not checks:
         many = len(services.settings.channels)
         says = f"{_count(many, 'channel is', 'channels are')} notified." if many else "Notifications are off."
         checks.append(HealthCheck(name="notifications", state="ok", says=says, href="/notifications"))
-    if "web_push" not in wrong:
-        says = "Browsers can be notified." if services.settings.push else "Web push is off."
-        checks.append(HealthCheck(name="web_push", state="ok", says=says))
     return checks
 
 
 def of_backlog(backlog: Backlog, at: datetime) -> Iterator[HealthCheck]:
     """Yield what is wrong with one channel's deliveries."""
-    name: CheckName = "web_push" if backlog.channel == browsers.CHANNEL else "notifications"
     to = f"to {backlog.channel}"
     if backlog.failed:
         says = f"{_count(backlog.failed, 'message', 'messages')} {to} failed for good in the last 24 hours."
         fix = "Read what the receiver answered, fix the channel, and send them again."
         yield HealthCheck(
-            name=name, state="warning", says=says, fix=fix,
+            name="notifications", state="warning", says=says, fix=fix,
             command="turngate notify log --status failed", href="/notifications?status=failed",
         )  # fmt: skip
     late = None if backlog.due_since is None else at - from_text(backlog.due_since)
@@ -436,13 +430,13 @@ def of_backlog(backlog: Backlog, at: datetime) -> Iterator[HealthCheck]:
         waits = span(late / timedelta(seconds=1))
         says = f"Messages {to} have been due for {waits}, and nothing sends them."
         fix = "Start an API that has this channel in its TURNGATE_NOTIFICATIONS."
-        yield HealthCheck(name=name, state="wrong", says=says, fix=fix, command="turngate notify check")
+        yield HealthCheck(name="notifications", state="wrong", says=says, fix=fix, command="turngate notify check")
     elif backlog.retried and backlog.oldest_at is not None:
         oldest = span((at - from_text(backlog.oldest_at)) / timedelta(seconds=1))
         says = f"{_count(backlog.retried, 'message', 'messages')} {to} could not be sent yet, the oldest for {oldest}."
         fix = "Read what the receiver answers."
         yield HealthCheck(
-            name=name, state="warning", says=says, fix=fix,
+            name="notifications", state="warning", says=says, fix=fix,
             command="turngate notify log --status waiting", href="/notifications?status=waiting",
         )  # fmt: skip
 

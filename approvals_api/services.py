@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 
 from approvals_api.events.feed import EventFeed
@@ -16,8 +15,7 @@ from turngate.store.database import Database
 class Services:
     """The store, the way to the workflows, the live events, the settings, and how fast people decide.
 
-    ``first_browser``: set when a browser is to be notified from now on. ``read_once``: what never changes in the
-    store, by name.
+    ``read_once``: what never changes in the store, by name.
     """
 
     database: Database
@@ -25,5 +23,4 @@ class Services:
     feed: EventFeed
     settings: ApiSettings
     pace: Pace = field(default_factory=lambda: Pace(0))
-    first_browser: asyncio.Event = field(default_factory=asyncio.Event)
     read_once: dict[str, str] = field(default_factory=dict)

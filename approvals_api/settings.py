@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
 from turngate.domain.policy.terms import Role
 from turngate.notifications.configuration import Channel
-from turngate.notifications.http_post import Poster
-from turngate.runtime.push_key import PushKeySource
 from turngate.runtime.traces.switch import TraceSettings
 from turngate.runtime.workspaces import Workspaces
 from turngate.store.access.sessions import IDLE_LIMIT
@@ -59,20 +56,6 @@ def claim_at(claims: Mapping[str, Any], path: str) -> object:
     return value
 
 
-def push_poster(endpoint: str) -> Poster:
-    """Return what sends to a push service: over https, to public addresses only, whatever a browser says of itself."""
-    return Poster(url=endpoint, allow_private=False, gone=frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE}))
-
-
-@dataclass(frozen=True, kw_only=True)
-class PushSettings:
-    """How browsers are notified. ``contact``: a URL at which push services can complain; None: they get none."""
-
-    key: PushKeySource
-    contact: str | None = None
-    poster: Callable[[str], Poster] = push_poster
-
-
 @dataclass(frozen=True, kw_only=True)
 class RateLimitSettings:
     """How often one principal may send requests. ``per_second`` None: without limit, once they are authenticated.
@@ -106,7 +89,7 @@ class ApiSettings:
     ``sse_ping``: pause between two heartbeats of an event stream.
     ``public_url``: where browsers reach it, without a trailing slash; None: as each request says. ``session_idle``: how
     long a session may be idle before it ends. ``oidc`` None: people log in by password or link only. ``channels``: where
-    notifications are sent; empty: nowhere. ``push`` None: no browser is notified. ``temporal_pages``: the address of
+    notifications are sent; empty: nowhere. ``temporal_pages``: the address of
     Temporal's pages of workflows, without the slash and the id; None: not known. ``workspaces``: where runs may work; the
     workers must say the same.
     ``approval_pace``: calls that one person may approve within ten seconds (:mod:`approvals_api.pace`); 0: any number.
@@ -128,7 +111,6 @@ class ApiSettings:
     rate_limits: RateLimitSettings = field(default_factory=RateLimitSettings)
     oidc: OidcSettings | None = None
     channels: tuple[Channel, ...] = ()
-    push: PushSettings | None = None
     temporal_pages: str | None = None
     approval_pace: int = 0
     offer_rule_after: int = 10

@@ -74,7 +74,7 @@ def delivery_view(delivery: Delivery, tries: Sequence[Attempt]) -> DeliveryView:
         id=delivery.id,
         channel=delivery.channel,
         status=delivery.status,
-        title=message_text.title(payload) + (f" (for {payload.person})" if payload.person else ""),
+        title=message_text.title(payload),
         events=payload.count,
         attempts=delivery.attempts,
         next_attempt_at=None if delivery.ended_at else delivery.next_attempt_at,

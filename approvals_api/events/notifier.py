@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -41,17 +41,15 @@ async def keep_notifying(
     feed: EventFeed,
     channels: tuple[Channel, ...],
     *,
-    others: Sequence[str] = (),
     name_span: Callable[[RunTrace, SpanRef], str] | None = None,
 ) -> None:
     """Send each channel its notifications, until cancelled. Returns at once when there is no channel.
 
-    ``others``: channels that another loop sends to, whose deliveries stay. ``name_span``: as of
-    :class:`turngate.notifications.outbox_reader.Reader`.
+    ``name_span``: as of :class:`turngate.notifications.outbox_reader.Reader`.
     """
     if not channels:
         return
-    notifier = Notifier(database, feed, Reader(database, channels, name_span=name_span), channels, others)
+    notifier = Notifier(database, feed, Reader(database, channels, name_span=name_span), channels)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_for_ever(notifier.listen))
         tasks.create_task(_for_ever(notifier.read))
@@ -70,12 +68,10 @@ class Notifier:
         feed: EventFeed,
         reader: Reader,
         channels: tuple[Channel, ...],
-        others: Sequence[str] = (),
     ) -> None:
         self._database = database
         self._feed = feed
         self._channels = channels
-        self._others = others
         self._reader = reader
         self._happened = asyncio.Event()
         self._to_send = {channel.name: asyncio.Event() for channel in channels}
@@ -119,7 +115,7 @@ class Notifier:
 
     async def tidy(self) -> None:
         """End deliveries to channels that are no longer configured, once they are older than any delivery may get."""
-        at, names = now(), [*(channel.name for channel in self._channels), *self._others]
+        at, names = now(), [channel.name for channel in self._channels]
         async with self._database.write() as conn:
             ended = await deliveries.fail_forgotten(conn, names, before=at - GIVE_UP_AFTER, at=at)
         if ended:

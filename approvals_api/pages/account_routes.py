@@ -1,36 +1,24 @@
-"""Logging in and out, and one's own account: sessions, password, and the browsers that are notified."""
+"""Logging in and out, and one's own account: sessions and password."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request
-from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
-from pydantic import ValidationError
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api import browsers
 from approvals_api.access.login import Browser, Login, log_out
 from approvals_api.http import authentication
 from approvals_api.http.authentication import check_form_token, set_session_cookie
-from approvals_api.http.dependencies import AnyoneDep, OperatorDep, ServicesDep, limits_of
-from approvals_api.pages import STATIC_DIR
+from approvals_api.http.dependencies import AnyoneDep, ServicesDep, limits_of
 from approvals_api.pages.frames import COMPACT, OPENS_NEXT, SOUND, frame_of, has_chosen, keep_choice, typed_of
 from approvals_api.pages.templating import Frame, render
 from approvals_api.principal import Principal
 from approvals_api.services import Services
 from approvals_api.settings import ATTEMPT_SECONDS, LOGIN_LINK, ApiSettings, is_loopback
-from approvals_api.validation.errors import invalid
-from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
-from turngate.domain.policy.terms import YEAR_SECONDS
-from turngate.domain.tools.failures import describe_validation
+from turngate.domain.errors import ForbiddenError, InvalidInputError, NotFoundError
 from turngate.store.access import sessions, users
-from turngate.store.database import Database
-from turngate.store.events import events, push_subscriptions
-from turngate.wire.notifications import PushFilter
-from turngate.wire.problems import status_of
 
 if TYPE_CHECKING:
     from approvals_api.access.oidc import OidcProvider
@@ -40,7 +28,6 @@ router = APIRouter(include_in_schema=False)
 
 OIDC_COOKIE: Final = "turngate_oidc"
 CALLBACK: Final = "/login/oidc/callback"
-BROWSER_COOKIE: Final = "turngate_browser"
 """The id of the subscription of this browser, if it is notified."""
 
 
@@ -105,10 +92,8 @@ async def logout(request: Request, services: ServicesDep) -> Response:
     secret = authentication.session_secret(request)
     if secret is not None:
         await log_out(services.database, secret)
-        await _silence(services.database, _this_browser(request))
     response = RedirectResponse("/login", status_code=303)
     authentication.clear_session_cookie(request, response)
-    authentication.delete_cookie(request, response, BROWSER_COOKIE)
     return response
 
 
@@ -193,63 +178,6 @@ async def _choose(request: Request, choice: str, field: str, wanted: str) -> Res
     return response
 
 
-@router.get("/service-worker.js")
-async def service_worker() -> FileResponse:
-    """Return the script that shows notifications. From here, because a browser lets it act for pages below its path only."""
-    return FileResponse(STATIC_DIR / "service-worker.js", media_type="text/javascript")
-
-
-@router.post("/account/browsers")
-async def add_browser(request: Request, services: ServicesDep, principal: OperatorDep) -> Response:
-    """Notify this browser, or change what it announces. Its script has filled in the address."""
-    typed = await typed_of(request)
-    check_form_token(request, typed.get("csrf_token"))
-    address = push_subscriptions.Address(
-        endpoint=typed.get("endpoint", ""), p256dh=typed.get("p256dh", ""), auth=typed.get("auth", "")
-    )
-    try:
-        wanted = _wanted(typed)
-        user_agent = request.headers.get("user-agent", "")
-        order = browsers.BrowserOrder(address=address, wanted=wanted, user_agent=user_agent)
-        stored = await browsers.subscribe(services, principal, order)
-    except (InvalidInputError, ConflictError) as error:
-        return await _page(request, services, principal, status=status_of(error), problem=error.message)
-    response = RedirectResponse("/account#browsers", HTTPStatus.SEE_OTHER)
-    authentication.set_cookie(request, response, BROWSER_COOKIE, stored.id, max_age=YEAR_SECONDS)
-    return response
-
-
-@router.post("/account/browsers/remove")
-async def remove_browser(request: Request, services: ServicesDep, principal: AnyoneDep) -> Response:
-    """Notify one of the person's browsers no longer."""
-    typed = await typed_of(request)
-    check_form_token(request, typed.get("csrf_token"))
-    await browsers.remove(services, principal, typed.get("browser_id", ""))
-    return RedirectResponse("/account#browsers", HTTPStatus.SEE_OTHER)
-
-
-def _wanted(typed: Mapping[str, str]) -> PushFilter:
-    """Read which requests a browser is to announce. Raises InvalidInputError."""
-    lists = {
-        name: [each.strip() for each in typed.get(name, "").split(",") if each.strip()] for name in ("rules", "tools")
-    }
-    try:
-        return PushFilter.model_validate({**lists, "risk_at_least": typed.get("risk") or None})
-    except ValidationError as error:
-        raise invalid("/wanted", describe_validation(error)) from None
-
-
-def _this_browser(request: Request) -> str | None:
-    return request.cookies.get(authentication.cookie_name(request, BROWSER_COOKIE))
-
-
-async def _silence(database: Database, subscription_id: str | None) -> None:
-    """Notify a browser no longer in which someone logs out: the next one who uses it is someone else."""
-    if subscription_id is not None:
-        async with database.write() as conn:
-            await push_subscriptions.remove(conn, subscription_id, reason="logged_out")
-
-
 @router.post("/account/sessions/end")
 async def end_session(request: Request, services: ServicesDep, principal: AnyoneDep) -> Response:
     """End one of the person's sessions."""
@@ -266,8 +194,6 @@ async def end_other_sessions(request: Request, services: ServicesDep, principal:
     check_form_token(request, (await typed_of(request)).get("csrf_token"))
     async with services.database.write() as conn:
         await sessions.revoke_all(conn, principal.name, by=principal.name, but=principal.session_id)
-        ended = await push_subscriptions.remove_all(conn, principal.name, by=principal.name, but=_this_browser(request))
-        await events.append(conn, events.SYSTEM, ended)
     return RedirectResponse("/account", status_code=303)
 
 
@@ -300,15 +226,11 @@ async def _page(
     status: int = 200,
     changed: bool = False,
     errors: dict[str, str] | None = None,
-    problem: str = "",
 ) -> HTMLResponse:
-    push = services.settings.push
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
         own = await sessions.listed(conn, principal.name, idle=services.settings.session_idle)
         user = await users.user_called(conn, principal.name)
-        notified = await browsers.listed(conn, principal)
-    this_browser = next((each for each in notified if each.id == _this_browser(request)), None)
     return render(
         "account.html",
         frame=frame,
@@ -319,8 +241,4 @@ async def _page(
         changed=changed,
         errors=errors or {},
         opens_next=has_chosen(request, OPENS_NEXT),
-        browsers=notified,
-        this_browser=this_browser,
-        push_key=None if push is None else push.key.read().public,
-        problem=problem,
     )

@@ -25,7 +25,6 @@ from turngate.store.tables import (
     approvals,
     login_links,
     policy_proposals,
-    push_subscriptions,
     queued_messages,
     requests,
     runs,
@@ -167,7 +166,6 @@ def _rows(name: str) -> dict[str, tuple[Table, ColumnElement[bool]]]:
             (api_tokens.c.owner == name)
             | (api_tokens.c.name == (f"{OWNERS_PREFIX}{name}" if is_person_id(name) else literal(None))),
         ),
-        "browsers to notify": (push_subscriptions, push_subscriptions.c.person == name),
         "saved views": (saved_views, saved_views.c.owner == name),
     }
 

@@ -46,7 +46,7 @@ async def test_a_whole_installation_is_in_order(idle: Api) -> None:
 
         view = await until(polled, "worker that polls, and nothing wrong")
         assert {each["name"] for each in view["checks"]} == {
-            "store", "temporal", "search_attributes", "workers", "runs", "notifications", "web_push", "retention", "clock",
+            "store", "temporal", "search_attributes", "workers", "runs", "notifications", "retention", "clock",
         }  # fmt: skip
         [worker] = view["workers"]
         assert (worker["task_queue"], worker["build"], worker["gets_new_runs"]) == (idle.stack.task_queue, None, True)

@@ -69,7 +69,7 @@ SHOW_NAMES = {
     "/api/v1/requests/{request_id}/comments", "evidence.html", "webhooks",
 }  # fmt: skip
 LISTS_IDS = "turngate people list"
-NOT_READ = {"/login/oidc", "/login/oidc/callback", "/service-worker.js", "/openapi.json", "/api/v1/openapi.json"}
+NOT_READ = {"/login/oidc", "/login/oidc/callback", "/openapi.json", "/api/v1/openapi.json"}
 
 
 @pytest.fixture(autouse=True)

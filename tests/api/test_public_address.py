@@ -30,7 +30,6 @@ LINK = re.compile(r' (?:href|src|action|formaction)="([^"]*)"')
 NO_PAGES = {
     "/policy/rule/means",
     "/audit/export",
-    "/service-worker.js",
     "/requests/waiting",
     "/retention/erase",
     "/login/oidc",

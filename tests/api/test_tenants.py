@@ -44,9 +44,7 @@ from turngate.wire.people import Memory, apart
 
 MARKER = "zanzibar"
 """In every text of acme's, its ids too."""
-WITHOUT_LOGIN = re.compile(
-    r"/(livez|readyz|static/.*|login.*|logout|api/v1/openapi.*|api/v1/docs.*|service-worker.*|manifest.*)?"
-)
+WITHOUT_LOGIN = re.compile(r"/(livez|readyz|static/.*|login.*|logout|api/v1/openapi.*|api/v1/docs.*|manifest.*)?")
 REFUSED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.SEE_OTHER}
 
 

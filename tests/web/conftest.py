@@ -9,7 +9,6 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -17,15 +16,13 @@ import uvicorn
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 from pydantic import BaseModel, Field
 from support.engine import Cast, ListModel, Stack, call, says, stack, until
-from support.notification_receivers import Receiver, receiving
-from support.push_browsers import poster_to
 from support.sub_agent_app import LIMITS, Acting, World
 from temporalio.client import Client
 
 from approvals_api.app import create_app
 from approvals_api.gateway.client import Gateway
 from approvals_api.http.authentication import SESSION_COOKIE
-from approvals_api.settings import ApiSettings, PushSettings
+from approvals_api.settings import ApiSettings
 from turngate.domain.agents.model_profiles import Profile, Profiles
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
@@ -34,7 +31,6 @@ from turngate.domain.tools.declare import interaction_tool, tool
 from turngate.domain.tools.preview import Preview
 from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest
-from turngate.runtime.push_key import PushKeySource
 from turngate.runtime.temporal_client import data_converter
 from turngate.store import agents
 from turngate.store.access import sessions
@@ -375,16 +371,6 @@ async def quick_site(site: Site) -> AsyncIterator[Site]:
         yield quick
 
 
-@pytest.fixture
-async def pushing_site(site: Site, tmp_path: Path) -> AsyncIterator[tuple[Site, Receiver]]:
-    """The same store with pages that notify browsers, through a push service on loopback."""
-    nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
-    async with receiving() as receiver:
-        push = PushSettings(key=PushKeySource(file=tmp_path / "push.pem"), poster=poster_to(receiver))
-        async with site_on(site.stack, site.ran, Gateway(nowhere), push=push) as pushing:
-            yield pushing, receiver
-
-
 @pytest.fixture(scope="session")
 async def browser() -> AsyncIterator[Browser]:
     if shutil.which(CHROMIUM) is None:
@@ -445,6 +431,4 @@ async def open_page(browser: Browser, contexts: dict[str, BrowserContext], site:
 
 def _is_complaint(message: Any) -> bool:
     # Chromium reports an error status of a page as "Failed to load resource"; tests that want one check it themselves.
-    # Playwright's contexts are incognito windows, which have no push service; the page itself says so to the person.
-    expected = ("Failed to load resource", "does not support the Push API in incognito mode")
-    return message.type in {"error", "warning"} and not any(each in message.text for each in expected)
+    return message.type in {"error", "warning"} and "Failed to load resource" not in message.text

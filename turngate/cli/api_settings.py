@@ -14,7 +14,6 @@ from approvals_api.settings import (
     LOGIN_LINK,
     ApiSettings,
     OidcSettings,
-    PushSettings,
     RateLimitSettings,
     RetentionSettings,
     is_loopback,
@@ -22,7 +21,6 @@ from approvals_api.settings import (
 from turngate.http_environment import require_certificates
 from turngate.notifications.configuration import Channel, load_channels
 from turngate.notifications.message_text import Links
-from turngate.runtime.push_key import FILE, PushKeySource
 from turngate.runtime.settings import Settings
 from turngate.runtime.workspaces import Workspaces
 
@@ -36,7 +34,6 @@ def api_settings(
         host=settings.api_host,
         more_host_names=frozenset(name for name in (*known_as, *settings.host_names) if name),
         channels=channels,
-        push=_push(settings),
         heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,
         public_url=settings.public_url or settings.api_url,
         login_link=login_link_command(settings),
@@ -79,15 +76,6 @@ def label_settings(settings: Settings) -> LabelSettings:
         fairness=settings.fairness,
         tenant=settings.tenant,
     )
-
-
-def _push(settings: Settings) -> PushSettings:
-    """Return how browsers are notified. Raises ConfigurationError when the key in the settings is none."""
-    key = PushKeySource(file=settings.data_dir / FILE, pem=settings.push_key)
-    if settings.push_key is not None:
-        key.read()
-    address = settings.resolved_public_url
-    return PushSettings(key=key, contact=address if address.startswith("https://") else None)
 
 
 def _temporal_pages(settings: Settings) -> str | None:

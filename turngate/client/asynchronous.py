@@ -173,9 +173,6 @@ class TurngateClient:
     list_deliveries = awaited(events.list_deliveries)
     iter_deliveries = awaited_each(events.list_deliveries)
     retry_delivery = awaited(events.retry_delivery)
-    list_browsers = awaited(events.list_browsers)
-    add_browser = awaited(events.add_browser)
-    remove_browser = awaited(events.remove_browser)
 
     async def follow_events(
         self,

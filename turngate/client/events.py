@@ -1,16 +1,14 @@
-"""Calls about the audit log, its chains, the notifications that were sent, and the browsers that are notified."""
+"""Calls about the audit log, its chains, and the notifications that were sent."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from turngate.client.calls import Call, change, get, model, nothing, segment
+from turngate.client.calls import Call, change, get, model, segment
 from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.wire.events import AuditFilter, AuditItem, ChainState
-from turngate.wire.notifications import BrowsersView, BrowserView, DeliveryView, PushFilter
+from turngate.wire.notifications import DeliveryView
 from turngate.wire.view import Page
-
-EVERY_REQUEST: Final = PushFilter()
 
 
 def list_deliveries(
@@ -24,26 +22,6 @@ def list_deliveries(
 def retry_delivery(delivery_id: str) -> Call[DeliveryView]:
     """Send a failed or waiting delivery once more. Raises ConflictError ``not_retryable``."""
     return change("POST", f"/notifications/deliveries/{segment(delivery_id)}/retry", model(DeliveryView))
-
-
-def list_browsers() -> Call[BrowsersView]:
-    """Return one's own browsers that are notified, and the key with which to subscribe another one."""
-    return get("/notifications/browsers", model(BrowsersView))
-
-
-def add_browser(*, endpoint: str, p256dh: str, auth: str, wanted: PushFilter = EVERY_REQUEST) -> Call[BrowserView]:
-    """Notify a browser of what one may decide; the same endpoint again changes what it announces.
-
-    Raises ConflictError ``push_off`` or ``too_many_browsers``.
-    """
-    keys = {"p256dh": p256dh, "auth": auth}
-    body = {"endpoint": endpoint, "keys": keys, "wanted": wanted.model_dump()}
-    return change("POST", "/notifications/browsers", model(BrowserView), body)
-
-
-def remove_browser(browser_id: str) -> Call[None]:
-    """Notify one of one's own browsers no longer; one that is not there is fine."""
-    return change("DELETE", f"/notifications/browsers/{segment(browser_id)}", nothing)
 
 
 # Calls about the audit log and its chains.

@@ -162,9 +162,6 @@ class SyncTurngateClient:
     list_deliveries = blocking(events.list_deliveries)
     iter_deliveries = blocking_each(events.list_deliveries)
     retry_delivery = blocking(events.retry_delivery)
-    list_browsers = blocking(events.list_browsers)
-    add_browser = blocking(events.add_browser)
-    remove_browser = blocking(events.remove_browser)
 
     def follow_events(
         self,

@@ -61,18 +61,13 @@ class Item(BaseModel):
 
 
 class Payload(BaseModel):
-    """What one delivery says. ``more``: items beyond those that are shown. ``test``: it was asked for to try the channel.
-
-    ``browser``, ``person``: the subscription that it is for, and whose; of the channel of browsers only.
-    """
+    """What one delivery says. ``more``: items beyond those that are shown. ``test``: it was asked for to try the channel."""
 
     model_config = ConfigDict(frozen=True)
 
     items: tuple[Item, ...] = ()
     more: int = 0
     test: bool = False
-    browser: str | None = None
-    person: str = ""
 
     def with_names(self) -> Payload:
         """Return it with the names of people, as it is sent; what is stored has ids."""

@@ -9,7 +9,6 @@
     token              the API token of this user's own commands
     models.toml        model profiles, if the user put them here
     tenants/           a data directory for each tenant, where there are some
-    turngate.push-key.pem  with which push services know this server, unless TURNGATE_PUSH_KEY says otherwise
 
 Only its owner may enter the directory and read these files, whatever their modes were before.
 

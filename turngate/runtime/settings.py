@@ -173,10 +173,10 @@ class Settings(BaseSettings):
     the same one again after a restart). ``temporal_ui_url``: where Temporal's own pages are, for links; None: unknown,
     unless ``turngate up --temporal-ui`` serves them. ``temporal_tls`` None means TLS if an API key or a certificate is set.
     ``public_url``: where people's browsers reach the pages (links in notifications lead there), with a path or without; None: the
-    same URL as on this machine. ``notifications``: the file that says who is notified of what. ``push_key``: with which push
-    services know this server (PEM, P-256); None: one is made in the data directory. ``model`` overrides the agents' default model
-    (``provider:name`` or a profile's name). ``models_file``: the file of profiles; None: ``models.toml`` in the data directory,
-    or else next to the app, if it exists. Secrets print as asterisks, and may come from a file: ``TURNGATE_DATABASE_URL_FILE``.
+    same URL as on this machine. ``notifications``: the file that says who is notified of what. ``model`` overrides the agents'
+    default model (``provider:name`` or a profile's name). ``models_file``: the file of profiles; None: ``models.toml`` in the
+    data directory, or else next to the app, if it exists. Secrets print as asterisks, and may come from a file:
+    ``TURNGATE_DATABASE_URL_FILE``.
 
     ``tool_calls_at_once``, ``model_requests_at_once``: of one worker; the others wait in Temporal, oldest first. Without a
     number, model requests share the tools' slots. ``streaming``: watchers see a model's answer while it arrives.
@@ -227,7 +227,6 @@ class Settings(BaseSettings):
     drain_seconds: Annotated[int, Field(ge=0, le=600)] | None = None
     stop_grace_seconds: Annotated[int, Field(ge=0, le=86_400)] = 5
     notifications: Annotated[Path, AfterValidator(_absolute)] | None = None
-    push_key: SecretStr | None = None
 
     retention: Annotated[Path, AfterValidator(_absolute)] | None = None
     retention_every_seconds: Annotated[int, Field(ge=0, le=2_592_000)] = 86_400

@@ -27,7 +27,7 @@ _NAMESPACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 OF_ONE_TENANT: Final = frozenset(
     {
-        *("key", "key_service", "former_key", "former_key_service", "push_key"),
+        *("key", "key_service", "former_key", "former_key_service"),
         *("audit_key_file", "audit_heads", "audit_heads_command"),
         *("notifications", "workspaces"),
         *("oidc_issuer", "oidc_client_id", "oidc_client_secret", "oidc_scopes", "oidc_role_claim", "oidc_admin_values"),
@@ -148,7 +148,7 @@ def _tenant(path: Path, name: str, table: object, namespace: str) -> Tenant:
     return tenant
 
 
-SECRETS: Final = frozenset({"key", "former_key", "push_key", "oidc_client_secret"})
+SECRETS: Final = frozenset({"key", "former_key", "oidc_client_secret"})
 SECRET_FILE: Final = "_file"  # noqa: S105 - the end of a name
 PATHS: Final = frozenset({"audit_key_file", "audit_heads", "notifications", "retention"})
 

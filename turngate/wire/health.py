@@ -21,7 +21,6 @@ CheckName = Literal[
     "builds",
     "runs",
     "notifications",
-    "web_push",
     "retention",
     "disk",
     "clock",

@@ -1,12 +1,7 @@
-"""Notifications: the delivery log, and the browsers that are notified."""
+"""Notifications: the delivery log."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
-
-from pydantic import BaseModel, ConfigDict, Field
-
-from turngate.domain.policy.policy import Risk
 from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.wire.view import View
 
@@ -45,37 +40,3 @@ class DeliveryView(View):
         if not self.tries:
             return ""
         return self.tries[-1].answer or ("being sent" if self.status == "sending" else "no answer was written down")
-
-
-MAX_PATTERNS: Final = 20
-Pattern = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\u0000]*$")]
-
-
-class PushFilter(BaseModel):
-    """Which requests a browser announces, of those that its person may decide. Empty: of all.
-
-    ``rules``, ``tools``: names or globs. ``risk_at_least``: and of this risk or more.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    rules: Annotated[list[Pattern], Field(max_length=MAX_PATTERNS)] = []
-    tools: Annotated[list[Pattern], Field(max_length=MAX_PATTERNS)] = []
-    risk_at_least: Risk | None = None
-
-
-class BrowserView(View):
-    """A browser that is notified. ``push_service``: the host that messages to it go through."""
-
-    id: str
-    push_service: str
-    user_agent: str
-    wanted: PushFilter
-    created_at: str
-
-
-class BrowsersView(View):
-    """Your browsers. ``server_key``: for ``pushManager.subscribe`` (base64url); None: this server notifies no browser."""
-
-    server_key: str | None
-    items: list[BrowserView]

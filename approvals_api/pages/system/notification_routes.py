@@ -9,7 +9,6 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api import browsers
 from approvals_api.events import deliveries
 from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import AdminDep, ReaderDep, ServicesDep
@@ -91,7 +90,6 @@ async def _show(
         channel=channel,
         cursor=cursor,
         channels=services.settings.channels,
-        browsers="" if services.settings.push is None else browsers.CHANNEL,
         may_retry=principal.may("admin"),
         error=error,
     )

@@ -98,7 +98,6 @@ def backlog(channel: str = "ops", *, retried: int = 0, failed: int = 0, due_minu
             [("notifications", "warning", "turngate notify log --status waiting")],
         ),
         (backlog(due_minutes_ago=5), [("notifications", "wrong", "turngate notify check")]),
-        (backlog("web push", failed=1), [("web_push", "warning", "turngate notify log --status failed")]),
     ],
 )
 def test_messages_that_do_not_arrive_are_found(

@@ -374,7 +374,7 @@ def test_keys_retention_tenants_traces_and_vault_have_a_place() -> None:
 
 
 def test_a_process_gets_only_its_secrets(full: list[Resource]) -> None:
-    """The worker has no key of push messages and no client secret, the migration only the store's."""
+    """The worker has no client secret, the migration only the store's."""
     secrets = {
         name: {each for each in environment(full, name) if each.endswith("_FILE")}
         for name, _pod in pods(full)
@@ -386,4 +386,4 @@ def test_a_process_gets_only_its_secrets(full: list[Resource]) -> None:
         "TEMPORAL_API_KEY_FILE",
         "TURNGATE_HEALTH_FILE",
     }
-    assert "TURNGATE_PUSH_KEY_FILE" in secrets["turngate-api"]
+    assert "TURNGATE_OIDC_CLIENT_SECRET_FILE" in secrets["turngate-api"]

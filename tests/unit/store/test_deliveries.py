@@ -29,7 +29,7 @@ async def test_each_channel_says_what_it_has_not_delivered(database: Database) -
         delivery("ops", "failed", minutes_old=60),
         delivery("ops", "waiting", minutes_old=30, attempts=2, due_in=5),
         delivery("ops", "sending", minutes_old=3, attempts=1, due_in=-7),
-        delivery("web push", "gathering", minutes_old=1, due_in=1),
+        delivery("pager", "gathering", minutes_old=1, due_in=1),
     ]
     async with database.write() as conn:
         await deliveries.add(conn, rows)
@@ -38,7 +38,7 @@ async def test_each_channel_says_what_it_has_not_delivered(database: Database) -
     minutes = {at: as_text(NOW + timedelta(minutes=at)) for at in (-30, -7, -1, 1)}
     assert backlogs == [
         Backlog(channel="ops", retried=2, failed=1, oldest_at=minutes[-30], due_since=minutes[-7]),
-        Backlog(channel="web push", retried=0, failed=0, oldest_at=minutes[-1], due_since=minutes[1]),
+        Backlog(channel="pager", retried=0, failed=0, oldest_at=minutes[-1], due_since=minutes[1]),
     ]
 
 

@@ -59,8 +59,6 @@ def api_app(
 ) -> FastAPI:
     """Return the app with these settings, as :func:`serving_api` serves it."""
     of_api = api_settings(settings, channels, workspaces_of(settings))
-    if of_api.push is not None:
-        of_api.push.key.ensure()
     gateway = Gateway(client, eager=eager, labels=label_settings(settings))
     return create_app(database=database, gateway=gateway, settings=of_api, playground=playground)
 

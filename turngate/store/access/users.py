@@ -20,7 +20,7 @@ from turngate.store import sequences
 from turngate.store.access import people
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.events import events, push_subscriptions
+from turngate.store.events import events
 from turngate.store.events.events import NewEvent
 from turngate.store.sequences import Numbered
 from turngate.store.tables import api_tokens, login_links, sessions, users
@@ -287,18 +287,14 @@ def _require_local(user: User, why: str) -> None:
 async def end_sessions(
     conn: Connection, name: str, *, by: str, reason: EndReason, but: str | None = None
 ) -> Sequence[NewEvent]:
-    """End every session that bears this name, however it is spelled; returns the events for the caller to append.
-
-    Without ``but``, the person's browsers are notified no longer either.
-    """
+    """End every session that bears this name, however it is spelled; returns the events for the caller to append."""
     name = await people.id_of(conn, name)
     key = name_key(name)
     rows = (await conn.execute(select(sessions.c.token_hash, sessions.c.id, sessions.c.operator))).all()
     ending = [row for row in rows if row.id != but and name_key(row.operator) == key]
     if ending:
         await conn.execute(delete(sessions).where(sessions.c.token_hash.in_([row.token_hash for row in ending])))
-    ended = [session_ended(row.id, row.operator, by=by, reason=reason) for row in ending]
-    return ended if but is not None else [*ended, *await push_subscriptions.remove_all(conn, name, by=by)]
+    return [session_ended(row.id, row.operator, by=by, reason=reason) for row in ending]
 
 
 def session_ended(session_id: str, name: str, *, by: str, reason: EndReason) -> NewEvent:

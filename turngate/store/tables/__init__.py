@@ -37,7 +37,6 @@ from turngate.store.tables.log import (
     holds,
     key_ring,
     notification_cursors,
-    push_subscriptions,
     retention_runs,
     trace_export,
 )
@@ -100,7 +99,6 @@ __all__ = [
     "precedents",
     "progress",
     "published_policies",
-    "push_subscriptions",
     "queued_messages",
     "requests",
     "retention_runs",

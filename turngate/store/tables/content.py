@@ -243,9 +243,6 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
     ),
     "model_names": TextColumns(plain=_names("task_queue name kind model published_at")),
     "published_policies": TextColumns(plain=_names("task_queue file version rules tools published_at")),
-    "push_subscriptions": TextColumns(
-        people=_names("person"), plain=_names("id role endpoint p256dh auth wanted user_agent created_at")
-    ),
     "people": TextColumns(people=_names("name"), plain=_names("id created_at erased_at")),
     "people_switch": TextColumns(plain=_names("since")),
     "users": TextColumns(

@@ -101,25 +101,6 @@ delivery_attempts = Table(
     Column("answer", StorableText, nullable=False),
 )
 
-# Browsers that people have notified (RFC 8030, RFC 8291). ``endpoint`` is a secret: anyone who knows it can send there.
-push_subscriptions = Table(
-    "push_subscriptions",
-    metadata,
-    Column("id", StorableString(64), primary_key=True),
-    Column("person", StorableString(255), nullable=False),
-    # Of a person who is no stored user; a user's own role is looked up again each time.
-    Column("role", StorableString(16), nullable=False),
-    Column("endpoint", StorableText, nullable=False, unique=True),
-    Column("p256dh", StorableString(88), nullable=False),
-    Column("auth", StorableString(24), nullable=False),
-    # JSON of PushFilter: of which requests.
-    Column("wanted", StorableText, nullable=False),
-    Column("user_agent", StorableText, nullable=False),
-    Column("created_at", StorableText, nullable=False),
-    Index("ix_push_subscriptions_person", "person"),
-)
-
-
 # Deltas: parts of responses that are still streaming, for watchers.
 
 

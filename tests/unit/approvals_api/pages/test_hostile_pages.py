@@ -29,7 +29,7 @@ from turngate.store.database import Database
 
 HOSTILE = (EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON)
 NO_PAGES = {
-    *("/livez", "/readyz", "/service-worker.js", "/audit/export", "/runs/{run_id}/result.txt"),
+    *("/livez", "/readyz", "/audit/export", "/runs/{run_id}/result.txt"),
     *("/login/oidc", "/login/oidc/callback", "/requests/{request_id}/reveal"),
     *("/requests/waiting", "/policy/rule/means"),
 }

@@ -31,7 +31,7 @@ from turngate.cli.options import DataDir
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.domain.text.sqlite_urls import sqlite_url
-from turngate.runtime import locations, push_key
+from turngate.runtime import locations
 from turngate.runtime.settings import Settings, load_stack_settings
 from turngate.store.clock import as_text, now
 from turngate.store.connection import binding_of
@@ -42,7 +42,6 @@ from turngate.text.plain_text import plain
 MANIFEST: Final = "manifest.json"
 STORE: Final = {"sqlite": "store.db", "postgresql": "store.dump"}
 TEMPORAL: Final = locations.TEMPORAL_DB
-PUSH_KEY: Final = push_key.FILE
 WITH: Final = "with-"
 """How the names of the files of ``--with`` begin."""
 MAX_NAME_BYTES: Final = 100
@@ -85,8 +84,8 @@ def backup(
 ) -> None:
     """Write a backup of the store, while everything runs.
 
-    SQLite is copied by its own online backup. PostgreSQL is dumped by pg_dump, in one snapshot. The embedded Temporal's database,
-    the push key and the files of --with are in it, too. The keys that encrypt content and sign the log never are.
+    SQLite is copied by its own online backup. PostgreSQL is dumped by pg_dump, in one snapshot. The embedded Temporal's database
+    and the files of --with are in it, too. The keys that encrypt content and sign the log never are.
     """
     settings = own_settings(data_dir)
     if file.exists():
@@ -137,9 +136,6 @@ async def _collect(settings: Settings, directory: Path, also: tuple[Path, ...] |
     temporal = settings.data_dir / TEMPORAL
     if settings.temporal_address is None and temporal.exists():
         await asyncio.to_thread(_copy_sqlite, temporal, directory / TEMPORAL)
-    own_push_key = settings.data_dir / PUSH_KEY
-    if own_push_key.exists():
-        shutil.copyfile(own_push_key, directory / PUSH_KEY)
     for number, each in enumerate(also):
         name = f"{WITH}{number}-{each.name}"
         if len(os.fsencode(name)) > MAX_NAME_BYTES:

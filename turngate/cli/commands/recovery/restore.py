@@ -38,7 +38,6 @@ from turngate.cli.commands.events.audit import check_log
 from turngate.cli.commands.recovery.backup import (
     MANIFEST,
     MAX_NAME_BYTES,
-    PUSH_KEY,
     STORE,
     TEMPORAL,
     WITH,
@@ -182,7 +181,7 @@ def _unpacked(file: Path, store: Path) -> Iterator[tuple[Path, Manifest]]:
 def _unpack(raw: BinaryIO, directory: Path, file: Path) -> Manifest:
     members = _members(raw, file)
     manifest = _manifest(raw, members.pop(MANIFEST, None), file)
-    wanted = {STORE[manifest.backend], TEMPORAL, PUSH_KEY}
+    wanted = {STORE[manifest.backend], TEMPORAL}
     if STORE[manifest.backend] not in manifest.files:
         raise ConfigurationError(f"{file} is damaged: {STORE[manifest.backend]} is missing")
     for name, stated in manifest.files.items():
@@ -373,8 +372,6 @@ def _others(settings: Settings, directory: Path, *, temporal: bool) -> list[_Mov
     moves = []
     if temporal and (directory / TEMPORAL).exists():
         moves.append(_Move(directory / TEMPORAL, settings.data_dir / TEMPORAL))
-    if (directory / PUSH_KEY).exists() and not (settings.data_dir / PUSH_KEY).exists():
-        moves.append(_Move(directory / PUSH_KEY, settings.data_dir / PUSH_KEY))
     return moves
 
 
