@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from approvals_api.gateway.task_queues import QueueLook
 from approvals_api.retention.overview import retention_status
-from approvals_api.runs.stalled import stuck_page
+from approvals_api.runs.stalled import FailingFire, failing_fires, stalled_among, stuck_page
 from approvals_api.services import Services
 from turngate.domain.errors import TurngateError, UnavailableError
 from turngate.domain.text.durations import span
@@ -353,6 +353,10 @@ async def _runs(services: Services, findings: Findings) -> list[HealthCheck]:
         findings.live = await runs.count_live(conn)
         ended = await runs.newest_ended(conn, since=as_text(now() - ENDED_WITHIN), limit=RUNS_LOOKED_AT)
     stuck = (await stuck_page(services, limit=RUNS_LOOKED_AT, before=None, still_for=STILL_FOR)).items
+    failing = await services.gateway.failing_workflows()
+    if failing is not None:
+        older = failing.run_ids - {each.run.id for each in stuck}
+        stuck += await stalled_among(services, older, STILL_FOR)
     findings.looked_at = min(findings.live, RUNS_LOOKED_AT)
     counted = Counter(each.waits_for.kind for each in stuck)
     newest = {each.waits_for.kind: each.run.id for each in reversed(stuck)}
@@ -362,7 +366,10 @@ async def _runs(services: Services, findings: Findings) -> list[HealthCheck]:
     checks = [*of_failed(ended), *(check for each in findings.waits for check in of_wait(each))]
     says = f"{_count(findings.live, 'run is', 'runs are')} live."
     if findings.live > findings.looked_at:
-        says += f" Causes are of the newest {findings.looked_at}."
+        says += f" Causes are of the newest {findings.looked_at}"
+        says += "." if failing is None else ", and of all whose workflow task fails."
+    if failing is not None:
+        checks += [of_fire(each) for each in await failing_fires(services, failing)]
     return [*checks, HealthCheck(name="runs", state="ok", says=says, href="/runs?status=running")]
 
 
@@ -378,6 +385,18 @@ def of_failed(ended: Sequence[tuple[str, str]]) -> Iterator[HealthCheck]:
         name="runs", state=state, says=says, fix=fix,
         command=f"turngate explain {failed[0]}", href="/runs?status=failed",
     )  # fmt: skip
+
+
+def of_fire(fire: FailingFire) -> HealthCheck:
+    """Return that a schedule's run can't start."""
+    return HealthCheck(
+        name="schedules",
+        state="wrong",
+        says=fire.says,
+        fix=f"{fire.fix} `turngate explain {fire.workflow_id}` says the same.",
+        command="turngate worker APP --build-id OLD",
+        href=f"/schedules/{fire.schedule_id}",
+    )
 
 
 def of_wait(waits: WaitCount) -> Iterator[HealthCheck]:

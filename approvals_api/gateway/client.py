@@ -30,7 +30,7 @@ from approvals_api.gateway.task_queues import (
     stopping_workers,
     worker_clocks,
 )
-from approvals_api.gateway.workflow_status import WorkflowLook, look_at
+from approvals_api.gateway.workflow_status import FailingWorkflows, WorkflowLook, list_failing, look_at
 from turngate.domain import contract
 from turngate.domain.contract import AgentTurnInput
 from turngate.domain.errors import ConflictError, GoneError, TurngateError
@@ -136,6 +136,11 @@ class Gateway:
     async def look(self, run_id: str) -> WorkflowLook:
         """Return what Temporal says of the run's workflow now; never raises for a server that is away."""
         return await look_at(self._client, run_id)
+
+    async def failing_workflows(self) -> FailingWorkflows | None:
+        """Return the workflows that can't continue; None: this server can't list them. Raises UnavailableError."""
+        with _reported():
+            return await list_failing(self._client)
 
     async def look_at_queue(self, task_queue: str) -> QueueLook:
         """Return who polls the task queue, and how long its oldest task waits. Raises UnavailableError."""

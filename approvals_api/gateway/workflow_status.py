@@ -6,8 +6,8 @@ Only :class:`approvals_api.gateway.client.Gateway` calls it. It changes nothing 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -17,10 +17,12 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflow.v1 import WorkflowExecutionVersioningInfo
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
-from approvals_api.gateway.task_queues import QueueLook, look_at_queue
+from approvals_api.gateway.task_queues import OPEN_WORKFLOWS, QueueLook, look_at_queue
+from turngate.domain import contract
 from turngate.domain.errors import UnreadableContentError
 from turngate.runtime.temporal_client import ENCODED_FAILURE
 
@@ -32,6 +34,12 @@ NEWEST_EVENTS: Final = 50
 """Looked through for the last end of a workflow task. What comes after it are signals, and ends of activities."""
 LOST_TWICE: Final = 2
 TIMED_OUT: Final = "no worker finished it in time"
+FAILING: Final = (
+    f"{OPEN_WORKFLOWS} AND TemporalReportedProblems IN ('category=WorkflowTaskFailed', 'category=WorkflowTaskTimedOut')"
+)
+"""Temporal lists a workflow there from some failed attempt on: the fifth unless its operator says otherwise, within a minute."""
+FAILING_LISTED: Final = 100
+FIRED_BY: Final = SearchAttributeKey.for_keyword("TemporalScheduledById")
 ENDS_OF_TASKS: Final = frozenset(
     {
         EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
@@ -66,6 +74,33 @@ class FailingTask:
     attempt: int
     failure: str = ""
     replays: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailingWorkflows:
+    """The workflows whose tasks Temporal reports as failing, the newest :data:`FAILING_LISTED`. ``run_ids``: agents' turns.
+
+    ``fires``: workflow id → schedule id, of fires of schedules that haven't started their runs.
+    """
+
+    run_ids: frozenset[str] = frozenset()
+    fires: Mapping[str, str] = field(default_factory=dict)
+
+
+async def list_failing(client: Client) -> FailingWorkflows | None:
+    """Return the workflows that can't continue, however old; None: this server has no such list. Raises the SDK's errors."""
+    turns, fires = set(), {}
+    try:
+        async for each in client.list_workflows(FAILING, limit=FAILING_LISTED, rpc_timeout=WAIT):
+            if each.workflow_type == contract.SCHEDULED_START:
+                fires[each.id] = each.typed_search_attributes.get(FIRED_BY) or each.id
+            else:
+                turns.add(each.id)
+    except RPCError as error:
+        if error.status is RPCStatusCode.INVALID_ARGUMENT:  # a server of before 1.30
+            return None
+        raise
+    return FailingWorkflows(run_ids=frozenset(turns), fires=fires)
 
 
 @dataclass(frozen=True, kw_only=True)

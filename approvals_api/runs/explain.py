@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 from urllib.parse import quote
@@ -16,10 +17,10 @@ from approvals_api.principal import Principal
 from approvals_api.runs import views as run_views
 from approvals_api.runs.masks import Masks
 from approvals_api.runs.remedies import Remedies, for_stall, plays_script
-from approvals_api.runs.stalled import find_stall
+from approvals_api.runs.stalled import failing_fires, find_stall
 from approvals_api.runs.switch_model import fallbacks_of
 from approvals_api.services import Services
-from turngate.domain.errors import NotFoundError
+from turngate.domain.errors import NotFoundError, UnavailableError
 from turngate.domain.runs.failure_classes import FailureClass, Meaning, broke_off_at, meaning_of
 from turngate.domain.tools.results import Failure
 from turngate.store.clock import now
@@ -43,6 +44,24 @@ CLOSED_BY_THE_END: Final = frozenset({"cancelled", "interrupted"})
 
 async def explain(services: Services, reader: Principal, run_id: str) -> Explanation:
     """Return the explanation of a run; raises NotFoundError. If Temporal is away, that is part of it, no error."""
+    try:
+        return await _explain(services, reader, run_id)
+    except NotFoundError:
+        if may_read_details(reader):
+            await _require_no_failing_fire(services, run_id)
+        raise
+
+
+async def _require_no_failing_fire(services: Services, workflow_id: str) -> None:
+    """Raise NotFoundError that says why, if this is a fire of a schedule that can't start its run, or such a schedule."""
+    with suppress(UnavailableError):
+        failing = await services.gateway.failing_workflows()
+        for fire in [] if failing is None else await failing_fires(services, failing):
+            if workflow_id in {fire.workflow_id, fire.schedule_id}:
+                raise NotFoundError(f"there is no run yet. {fire.says} {fire.fix}")
+
+
+async def _explain(services: Services, reader: Principal, run_id: str) -> Explanation:
     async with services.database.read() as conn:
         run = await run_views.run_detail(conn, run_id)
         if run.ended_at is not None:

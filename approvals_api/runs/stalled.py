@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
-from approvals_api.gateway.workflow_status import PendingActivity, WorkflowLook
+from approvals_api.gateway.workflow_status import FailingTask, FailingWorkflows, PendingActivity, WorkflowLook
 from approvals_api.paging import one_page
 from approvals_api.runs import views as run_views
 from approvals_api.runs.masks import Masks
@@ -24,6 +24,7 @@ from turngate.store.requests import requests
 from turngate.store.requests.requests import ListedRequest
 from turngate.store.runs import calls, executions, runs
 from turngate.store.runs.runs import Run
+from turngate.store.schedules import schedules
 from turngate.text.plain_text import clipped
 from turngate.wire.calls import CallView
 from turngate.wire.explanation import StuckRun, WaitKind, WaitReason
@@ -87,14 +88,19 @@ def _gone(look: WorkflowLook) -> WaitReason:
 
 def _failing(look: WorkflowLook) -> Iterator[WaitReason]:
     """Yield that the workers' code can't continue the run."""
-    task = look.failing
-    if task is None:
-        return
-    what = "The run's workflow task fails" if task.replays else "The workers' code no longer replays the run"
+    if look.failing is not None:
+        build = look.build if look.pinned else None
+        says = failing_words(look.failing, "the run")
+        yield WaitReason(kind="workflow_fails", says=says, build=build, pinned=look.pinned)
+
+
+def failing_words(task: FailingTask, whose: str) -> str:
+    """Say why the workers' code can't continue it. ``whose``: the run, or the fire of a schedule."""
+    what = f"{whose.capitalize()}'s workflow task fails"
+    if not task.replays:
+        what = f"The workers' code no longer replays {whose}"
     why = f": {clipped(' '.join(task.failure.split()), FAILURE_CHARS)}" if task.failure else "; its error is not known."
-    says = f"{what}, attempt {task.attempt}{why}"
-    build = look.build if look.pinned else None
-    yield WaitReason(kind="workflow_fails", says=says, build=build, pinned=look.pinned)
+    return f"{what}, attempt {task.attempt}{why}"
 
 
 def _untaken(look: WorkflowLook, now: datetime) -> Iterator[WaitReason]:
@@ -226,6 +232,19 @@ async def stuck_page(
         rows = await runs.page(conn, LIVE_RUNS, limit=limit + 1, before=before, started_by=started_by)
         listed, more = one_page(rows, limit)
         known = await _waiting(conn, listed)
+    return Page(items=await _stalled(services, known, still_for, cause), next_cursor=more)
+
+
+async def stalled_among(services: Services, run_ids: Collection[str], still_for: timedelta) -> list[StuckRun]:
+    """Return which of these runs are live and stalled, the newest first, each with the reason."""
+    async with services.database.read() as conn:
+        known = await _waiting(conn, await runs.live_of(conn, run_ids))
+    return await _stalled(services, known, still_for, None)
+
+
+async def _stalled(
+    services: Services, known: Sequence[_LiveRun], still_for: timedelta, cause: WaitKind | None
+) -> list[StuckRun]:
     places = asyncio.Semaphore(LOOKED_AT_ONCE)
 
     async def reason(waiting: _LiveRun) -> WaitReason | None:
@@ -243,7 +262,7 @@ async def stuck_page(
     ]
     if any(each.waits_for.kind == "workflow_gone" for each in items):
         items = await _still_live(services, items)
-    return Page(items=items, next_cursor=more)
+    return items
 
 
 def is_stalled(waits_for: WaitReason, at: datetime, still_for: timedelta) -> bool:
@@ -306,3 +325,36 @@ async def _still_live(services: Services, items: list[StuckRun]) -> list[StuckRu
     async with services.database.read() as conn:
         live = await runs.live_among(conn, [each.run.id for each in items])
     return [each for each in items if each.run.id in live]
+
+
+# Fires of schedules that can't start their runs. There is no run yet, so no list of runs has them.
+
+FIRES_SHOWN: Final = 5
+CONTINUE_FIRE: Final = (
+    "Start a worker of the release that began it (`turngate worker APP --build-id OLD`), or deploy one without the error: the "
+    "run then starts by itself. To give it up, terminate the workflow with Temporal's own command."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailingFire:
+    """A fire whose workflow can't continue. ``says``: whose and why; ``fix``: what to do, both in sentences."""
+
+    workflow_id: str
+    schedule_id: str
+    says: str
+    fix: str = CONTINUE_FIRE
+
+
+async def failing_fires(services: Services, failing: FailingWorkflows) -> list[FailingFire]:
+    """Return the newest :data:`FIRES_SHOWN` of the fires that fail, of schedules of this store."""
+    fires = []
+    for workflow_id, schedule_id in list(failing.fires.items())[:FIRES_SHOWN]:
+        async with services.database.read() as conn:
+            schedule = await schedules.get(conn, schedule_id)
+        task = (await services.gateway.look(workflow_id)).failing
+        if schedule is not None and task is not None:
+            why = failing_words(task, "the fire")
+            says = f"The schedule {schedule.name!r} can't start its run (workflow {workflow_id}). {why.rstrip('.')}."
+            fires.append(FailingFire(workflow_id=workflow_id, schedule_id=schedule.id, says=says))
+    return fires

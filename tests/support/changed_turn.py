@@ -7,8 +7,9 @@ from typing import ClassVar
 from temporalio import workflow
 
 from turngate.domain import contract
-from turngate.domain.contract import AgentTurnInput, AgentTurnResult
+from turngate.domain.contract import AgentTurnInput, AgentTurnResult, ScheduledStartInput
 from workflows.agent_turn import AgentTurn
+from workflows.scheduled_start import ScheduledStart
 
 
 @workflow.defn(name=contract.AGENT_TURN)
@@ -58,3 +59,12 @@ class ImportingTurn(ChangedTurn):
 
         subprocess.run(["true"], check=True)  # noqa: ASYNC221 - the sandbox refuses it
         return await super().run(start)
+
+
+@workflow.defn(name=contract.SCHEDULED_START)
+class BrokenStart(ScheduledStart):
+    """A mistake in the code that starts a schedule's run."""
+
+    @workflow.run
+    async def run(self, start: ScheduledStartInput) -> str | None:
+        raise AttributeError(f"no such field: jitter of {start.schedule_id}")

@@ -205,6 +205,9 @@ async def test_i5_code_that_cannot_continue_a_run_is_named_with_what_continues_i
             run = await engine.start()
             request = await engine.request(run)
             await engine.idle(run)
+            newer = await engine.start()
+            await engine.request(newer)
+            await engine.idle(newer)
         async with those.worker(code=code):
             await engine.decide(request, "approve")
 
@@ -223,11 +226,20 @@ async def test_i5_code_that_cannot_continue_a_run_is_named_with_what_continues_i
             checks = (await health.examine(engine.services)).checks
             [of_run] = [each for each in checks if each.command == f"turngate explain {run.id}"]
             assert (of_run.name, of_run.state) == ("runs", "wrong")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(health, "RUNS_LOOKED_AT", 1)
+                assert await in_health(engine, run.id) == "workflow_fails"  # though it isn't the newest live run
         assert bench.paid == []
         async with those.worker("OLD"):
             await engine.ended(run)
         assert bench.paid == [5]
         await builds.make_current(client, those.name, None)
+
+
+async def in_health(engine: Stack, run_id: str) -> str | None:
+    """What health says that a run waits for."""
+    return next((each.kind for each in (await health.examine(engine.services)).waits if each.run_id == run_id), None)
 
 
 async def test_a_build_without_workers_is_named_as_what_its_runs_wait_for(

@@ -12,17 +12,21 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
+from support.changed_turn import BrokenStart
 from support.engine import STARTER, Script, Stack, call, person, says, stack, until
 from support.tools import Bench
 from temporalio.client import Client
 
+import worker as composition
+from approvals_api import health
 from approvals_api.gateway.client import Gateway
 from approvals_api.gateway.schedules import TemporalSchedules, WantedSchedule
+from approvals_api.runs.explain import explain
 from approvals_api.schedules import service as schedule_service
 from approvals_api.schedules.sync import agree, agree_on_all, start_opened
 from turngate.domain.agents.schedules import Timetable
 from turngate.domain.contract import ScheduledStartInput
-from turngate.domain.errors import ConflictError, InvalidInputError, UnavailableError
+from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
 from turngate.store import tables
@@ -33,6 +37,7 @@ from turngate.store.runs import runs
 from turngate.store.schedules import schedule_fires, schedules
 from turngate.store.schedules.schedule_fires import AgentAtFire, Fire
 from turngate.store.schedules.schedules import Schedule
+from turngate.wire.health import HealthCheck
 from turngate.wire.orders import ScheduleOrder
 from turngate.wire.schedules import ScheduleDetail
 
@@ -81,6 +86,31 @@ async def brought(engine: Stack, schedule: ScheduleDetail, **fields: Any) -> Cal
     workflow_id = f"{schedule.id}-{secrets.token_hex(4)}"
     handle = await engine.client.start_workflow("ScheduledStart", start, id=workflow_id, task_queue=engine.task_queue)
     return handle.result
+
+
+async def test_i5_a_fire_that_cannot_start_its_run_is_named_and_starts_it_with_the_right_code(
+    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Health names the schedule, and explain says the same of the schedule's and the fire's id: there is no run to explain."""
+    async with stack(client, sqlite, bench.pay, **gated(bench), working=False) as engine:
+        engine.services = replace(engine.services, gateway=Gateway(client))
+        schedule = await create_schedule(engine)
+        with monkeypatch.context() as patch:
+            patch.setattr(composition, "ScheduledStart", BrokenStart)
+            broken = engine.worker()
+
+        async def failing() -> list[HealthCheck]:
+            return [each for each in (await health.examine(engine.services)).checks if each.name == "schedules"]
+
+        async with broken:
+            [check] = await until(failing, "fire that fails")
+        assert (check.state, check.href) == ("wrong", f"/schedules/{schedule.id}")
+        assert f"schedule '{schedule.name}' can't start its run" in check.says
+        assert f"no such field: jitter of {schedule.id}" in check.says
+        with pytest.raises(NotFoundError, match="no such field: jitter"):
+            await explain(engine.services, person("ada"), schedule.id)
+        async with engine.worker():
+            await fired(engine, schedule, "opened")
 
 
 async def stopped(engine: Stack, fire: Fire) -> None:

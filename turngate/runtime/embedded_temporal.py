@@ -95,6 +95,8 @@ TUNING: Final = (
     "matching.numTaskqueueWritePartitions=1",
     # Of what has the same priority, each agent gets its turn. Priorities themselves are on by default.
     "matching.enableFairness=true",
+    # A workflow whose task fails is in the list that Health reads at once, not after the fifth attempt.
+    "system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute=1",
 )
 PASSING_ENVIRONMENT: Final = {"GOGC": "400", "GOMAXPROCS": "1"}
 """For a server that lives as long as a test: fewer garbage collections, and no threads that spin for work to steal."""

@@ -20,6 +20,7 @@ CheckName = Literal[
     "workers",
     "builds",
     "runs",
+    "schedules",
     "notifications",
     "retention",
     "disk",
@@ -67,7 +68,8 @@ class HealthView(View):
     """The state of an installation.
 
     ``state``: of the worst check. ``checks``: the worst first. ``workers``: those that polled in the last five minutes.
-    ``waits``: what stalled runs wait for, among the ``looked_at`` newest of the ``live`` runs.
+    ``waits``: what stalled runs wait for, among the ``looked_at`` newest of the ``live`` runs and all whose
+    workflow task fails.
     """
 
     state: HealthState

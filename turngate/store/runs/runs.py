@@ -401,6 +401,12 @@ async def live_among(conn: Connection, run_ids: Collection[str]) -> set[str]:
     return set((await conn.execute(query)).scalars())
 
 
+async def live_of(conn: Connection, run_ids: Collection[str]) -> list[Run]:
+    """Return those of these runs that have not ended, the newest first."""
+    query = select(runs).where(runs.c.id.in_(run_ids), runs.c.status == "running").order_by(runs.c.created_at.desc())
+    return [Run(**row) for row in (await conn.execute(query)).mappings()]
+
+
 async def advance(conn: Connection, run_id: str, *, step: int, used: Used = NOTHING) -> bool:
     """Note that the live run works on this step, and what that took of its budgets; False when it has ended or is to."""
     noted = {"run": run_id, "at_step": step, "tokens": used.tokens, "cost": used.cost_micros}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, cast, get_args
@@ -12,16 +13,19 @@ import typer
 
 from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink, find_api, only_agent
+from turngate.cli.commands.serve.status import show_check
 from turngate.cli.follow.lines import STATUS_STYLE
 from turngate.cli.follow.run import Follower, Output
 from turngate.cli.options import AsJson, DataDir, RunId, UnattendedChoice, Url
 from turngate.client.runs import RunsWhere
-from turngate.domain.errors import ConfigurationError, InvalidInputError
+from turngate.client.synchronous import SyncTurngateClient
+from turngate.domain.errors import ConfigurationError, ForbiddenError, InvalidInputError
 from turngate.domain.runs.failure_classes import FailureClass
 from turngate.text.instants import second
 from turngate.text.plain_text import Piece, plain_line
 from turngate.text.run_words import WAITS_FOR, by_cause
 from turngate.wire.explanation import StuckRun, WaitKind
+from turngate.wire.health import HealthCheck
 from turngate.wire.runs import RunSummary
 
 MOST_ROWS: Final = 50
@@ -255,9 +259,18 @@ def show_stuck(link: ApiLink, cause: WaitKind | None = None, *, as_json: bool) -
     """Print every live run that is stalled, by what it waits for; those that wait for a person apart, after the others."""
     with link.client() as client:
         stalled = list(client.iter_stuck_runs(cause=cause))
+        fires = _failing_fires(client) if cause in {None, "workflow_fails"} and not as_json else []
     if as_json:
         terminal.raw(json.dumps([each.model_dump(mode="json") for each in stalled]))
         return
+    _show_by_cause(stalled, link)
+    for check in fires:
+        show_check(check)
+    if not stalled and not fires:
+        terminal.note("no run is stalled")
+
+
+def _show_by_cause(stalled: Sequence[StuckRun], link: ApiLink) -> None:
     groups = dict(by_cause(stalled))
     of_people = groups.pop("person", [])
     others = [each for members in groups.values() for each in members]
@@ -269,8 +282,15 @@ def show_stuck(link: ApiLink, cause: WaitKind | None = None, *, as_json: bool) -
     if of_people:
         terminal.table(STALLED_COLUMNS, [_stalled_row(each) for each in of_people])
         terminal.note(f"{len(of_people):,} for a person's decision: turngate requests{link.options}")
-    if not stalled:
-        terminal.note("no run is stalled")
+
+
+def _failing_fires(client: SyncTurngateClient) -> list[HealthCheck]:
+    """Return what health says of schedules that can't start their runs: no list of runs has those."""
+    try:
+        checks = client.get_health().checks
+    except ForbiddenError:  # a token that may read its own runs alone
+        return []
+    return [each for each in checks if each.name == "schedules" and each.state != "ok"]
 
 
 def _stalled_row(stalled: StuckRun) -> tuple[Piece, ...]:
