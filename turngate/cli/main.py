@@ -60,6 +60,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def root(
+    context: typer.Context,
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
@@ -80,6 +81,11 @@ def root(
         os.environ["TURNGATE_TENANTS"] = str(tenants.resolve())
     if tenant is not None:
         os.environ["TURNGATE_TENANT"] = tenant
+    if context.invoked_subcommand != "doctor" and any(name.upper().startswith("TURNGATE_") for name in os.environ):
+        from turngate.cli.commands.serve.settings import unknown_settings  # noqa: PLC0415 - a list of commands needs none
+
+        for each in unknown_settings():
+            terminal.warning(each)
 
 
 def main() -> NoReturn:

@@ -90,6 +90,11 @@ def note(*pieces: Piece) -> None:
     err().print(_text(pieces))
 
 
+def warning(message: str) -> None:
+    """Print on stderr what may be a mistake, and doesn't end the command."""
+    note(("warning: ", "bold yellow"), plain_line(message))
+
+
 def error(message: str) -> None:
     """Print an error. Its message says what happened, and then what to do."""
     err().print(_text((("error: ", "bold red"), (message, "red"))))

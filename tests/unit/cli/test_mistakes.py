@@ -506,6 +506,13 @@ FILES_AND_COMMANDS = [
         TURNGATE_MODLE="scripted:script.yaml",
         TURNGATE_API_PORT="abc",  # ends the command before it starts anything
     ),
+    command(
+        "a setting's name, whatever the command",
+        "runs",
+        "warning: TURNGATE_TENNANT is no setting. Did you mean TURNGATE_TENANT?\n",
+        TURNGATE_TENNANT="acme",
+        TURNGATE_API_PORT="abc",
+    ),
     command("a command", "modles shop:app", "No such command 'modles'. Did you mean 'models'"),
     command("an option", "models shop:app --prob", "No such option: --prob", "--probe"),
     command("a port", "up shop:app --port 99999", "--port", "less than or equal to 65535"),

@@ -401,7 +401,7 @@ def _warn(policy: Policy, app_name: str | None, source: str) -> int:
     """Print a warning for each doubtful rule, and return their number."""
     warnings = doubts(policy, None if app_name is None else tools_by_agent(app_name))
     for doubt in warnings:
-        terminal.note(("warning: ", "bold yellow"), f"{source}: {plain_line(doubt.rule)}: {plain_line(doubt.message)}")
+        terminal.warning(f"{source}: {doubt.rule}: {doubt.message}")
     return len(warnings)
 
 
@@ -548,7 +548,7 @@ def show_preview(report: RulePreview) -> None:
     """Print what a rule would change, decisions that contradict it first."""
     terminal.line((_line(report.says), "bold"))
     for warning in report.warnings:
-        terminal.note(("warning: ", "bold yellow"), _line(warning))
+        terminal.warning(warning)
     which = f"of the last {report.looked_at:,} calls" + (f" of {_line(report.tool)}" if report.tool else "")
     if not report.changes:
         terminal.line(f"{which}, none would have got another answer")

@@ -26,7 +26,7 @@ from turngate.cli.api_server import listen
 from turngate.cli.api_settings import api_settings, configured_channels, label_settings, link_warning
 from turngate.cli.app_choice import APPS_NAMED, apps_here
 from turngate.cli.builders_app import require_model_names
-from turngate.cli.commands.serve.settings import environment_warnings
+from turngate.cli.commands.serve.settings import unknown_settings
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.led_commands import led_text
 from turngate.cli.options import DEFAULT_APP, ApiPort, DataDir
@@ -124,7 +124,7 @@ def _environment() -> Finding:
     what, problem = "environment", problem_of(os.environ)
     if problem is not None:
         return Finding(what, problem, good=False)
-    warnings = environment_warnings()
+    warnings = unknown_settings()
     return Finding(what, " ".join(warnings) or "each TURNGATE_ variable is a setting", warns=bool(warnings))
 
 
