@@ -13,12 +13,12 @@ from mcp import Client, StdioServerParameters, stdio_client
 from mcp.types import CallToolResult
 
 SERVER = [sys.executable, "-m", "mcp_server_git"]
-GATEWAY = ["turngate", "mcp-gateway", "--name", "git", "--", *SERVER]
+GATEWAY = ["turngate", "mcp-gateway", "--name", "git"]
 
 
 async def main(repository: str, branch: str) -> int:
     """Make the two calls and print their results. Return 1 if the branch was refused."""
-    command, *args = GATEWAY
+    command, *args = [*GATEWAY, "--directory", repository, "--", *SERVER]
     transport = stdio_client(StdioServerParameters(command=command, args=args, env=dict(os.environ)))
     async with Client(transport, cache=None) as client:
         show(await client.session.call_tool("git_status", {"repo_path": repository}))

@@ -5,27 +5,38 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.types import Tool, ToolAnnotations
 from support.api_server import Api, api_on
 from support.engine import Stack, until
 from support.gate_client import Sender, sender_on
-from support.gateway_client import GIT_SERVER, Front, Held, environment, kill, on_http, on_stdio, repository_in, text_of
-from support.mcp_calls import McpBench
-from support.mcp_calls import command as under_test
+from support.gateway_client import (
+    GIT_SERVER,
+    Front,
+    Held,
+    connect_to,
+    environment,
+    kill,
+    on_http,
+    on_stdio,
+    repository_in,
+    text_of,
+)
+from support.mcp_calls import McpBench, started_here
 from temporalio.client import Client as TemporalClient
 
 import worker as composition
 from approvals_api.gateway.client import Gateway
 from turngate import Toolkit
-from turngate.bridges.mcp_gateway.downstream import DownstreamServer
 from turngate.bridges.mcp_gateway.gateway import McpGateway
 from turngate.bridges.mcp_gateway.results import acceptable, external_tool
 from turngate.client import Retries, TurngateClient
@@ -33,6 +44,10 @@ from turngate.domain.tools.external import ExternalTool
 from turngate.models.registry import Models, ModelSettings
 from turngate.runtime.app_loader import load_app, publish_agents
 from turngate.store.database import Database
+from turngate.toolkits.confinement import machine
+from turngate.toolkits.confinement.machine import Confinement
+from turngate.toolkits.confinement.sandbox import Backend
+from turngate.toolkits.mcp import StdioServer
 from turngate.wire.orders import ExternalCallOrder
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "mcp_gateway"
@@ -50,9 +65,9 @@ async def front(gate_api: Api, tmp_path_factory: pytest.TempPathFactory) -> Asyn
 
 
 @asynccontextmanager
-async def inside(client: TurngateClient, name: str, server: list[str]) -> AsyncIterator[Client]:
+async def inside(client: TurngateClient, name: str, server: StdioServer) -> AsyncIterator[Client]:
     """A client of a gateway in this process."""
-    gateway = McpGateway(client, DownstreamServer(command=server), name=name)
+    gateway = McpGateway(client, connect_to(server), name=name)
     async with gateway.serving(), Client(gateway.server, cache=None) as session:
         yield session
 
@@ -99,7 +114,8 @@ async def test_i12_a_rejected_call_says_who_refused_and_is_not_asked_again(front
     result = await calling
     assert result.is_error
     assert "An operator rejected this call. They said: Not on a Friday." in text_of(result)
-    async with inside(front.sender.client, front.sender.source, GIT_SERVER) as another:
+    server = StdioServer(command=GIT_SERVER, writable=[front.repository])
+    async with inside(front.sender.client, front.sender.source, server) as another:
         for client in (front.client, another):
             again = await replace(front, client=client).call("git_create_branch", branch_name="rejected")
             assert again.is_error
@@ -184,7 +200,7 @@ async def test_what_waits_is_left_for_the_next_gateway(gate_api: Api, tmp_path: 
 async def test_a_server_that_dies_in_a_call_leaves_the_question_to_a_person(gate_api: Api, tmp_path: Path) -> None:
     """The client reads that the call may have happened, a person is asked at once, and the next call gets a new server."""
     sender = await sender_on(gate_api)
-    async with inside(sender.client, sender.source, under_test(tmp_path)) as client:
+    async with inside(sender.client, sender.source, started_here(tmp_path)) as client:
         calling = asyncio.create_task(client.session.call_tool("die", {}))
         await sender.decide()
         result = await calling
@@ -204,7 +220,7 @@ async def test_i6_a_tool_that_changed_since_it_was_asked_for_does_not_run(gate_a
     older = ExternalTool(name="note", description="Burn a note.")
     order = ExternalCallOrder(source=sender.source, tool_call_id="old", tool=older, input='{"text": "hi"}')
     await sender.client.send_external_call(order)
-    async with inside(sender.client, sender.source, under_test(tmp_path)) as client:
+    async with inside(sender.client, sender.source, started_here(tmp_path)) as client:
         calling = asyncio.create_task(client.session.call_tool("note", {"text": "hi"}))
         _old, request = await sender.pending(2)
         (tmp_path / "changed").touch()
@@ -217,11 +233,13 @@ async def test_i6_a_tool_that_changed_since_it_was_asked_for_does_not_run(gate_a
 async def test_i2_nothing_runs_while_turngate_or_the_server_is_away(sender: Sender, tmp_path: Path) -> None:
     """The client's model reads what is wrong; listing the tools is an error too while no server can list them."""
     nowhere = TurngateClient("http://127.0.0.1:1", token="none", retries=Retries(attempts=1))
-    async with nowhere, inside(nowhere, "nowhere", under_test(tmp_path)) as client:
+    async with nowhere, inside(nowhere, "nowhere", started_here(tmp_path)) as client:
         result = await client.session.call_tool("note", {"text": "hi"})
         assert (result.is_error, (result.meta or {})["turngate/error"]) == (True, {"kind": "unavailable"})
         assert not (tmp_path / "calls").exists()
-    async with inside(sender.client, sender.source, [sys.executable, "-c", "raise SystemExit(1)"]) as client:
+    async with inside(
+        sender.client, sender.source, StdioServer(command=[sys.executable, "-c", "raise SystemExit(1)"])
+    ) as client:
         result = await client.session.call_tool("note", {"text": "hi"})
         assert (result.is_error, (result.meta or {})["turngate/error"]) == (True, {"kind": "unavailable"})
         with pytest.raises(MCPError, match="cannot reach its MCP server"):
@@ -229,20 +247,45 @@ async def test_i2_nothing_runs_while_turngate_or_the_server_is_away(sender: Send
     assert await sender.none_pending()
 
 
-@pytest.mark.exhaustive
-async def test_the_server_never_gets_the_gateways_credential(
-    gate_api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+async def test_i13_the_server_reads_no_credential_and_reaches_no_way_to_decide(
+    gate_api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: Backend
 ) -> None:
-    """The server has its client's variables, and none of Turngate's (I10)."""
-    monkeypatch.setenv("TURNGATE_TOKEN", secrets.token_hex(8))
-    monkeypatch.setenv("FOR_THE_SERVER", "yes")
+    """I13: neither the gateway's token, in its environment, nor the owner's, in the data directory, nor the API."""
+    secret, data, marks = secrets.token_hex(8), tmp_path / "data", tmp_path / "marks"
+    data.mkdir()
+    marks.mkdir()
+    (data / "token").write_text(secret)
+    for name in ("TURNGATE_TOKEN", "FOR_THE_CLIENT", "FOR_THE_SERVER"):
+        monkeypatch.setenv(name, secret if name != "FOR_THE_SERVER" else "yes")
+    monkeypatch.setattr(machine, "_chosen", [Confinement(backend=backend, hidden=(data,))])
     sender = await sender_on(gate_api)
-    async with inside(sender.client, sender.source, under_test(tmp_path)) as client:
-        calling = asyncio.create_task(client.session.call_tool("environment", {}))
+    server = replace(started_here(marks), env={"FOR_THE_SERVER": "yes"})
+    async with inside(sender.client, sender.source, server) as client:
+        arguments = {"directory": str(data), "port": httpx.URL(gate_api.url).port}
+        calling = asyncio.create_task(client.session.call_tool("environment", arguments))
         await sender.decide()
-        seen = ((await calling).structured_content or {})["names"]
-    assert "FOR_THE_SERVER" in seen
-    assert "TURNGATE_TOKEN" not in seen
+        seen = (await calling).structured_content or {}
+    assert "FOR_THE_SERVER" in seen["names"]
+    assert not {"TURNGATE_TOKEN", "FOR_THE_CLIENT"}.intersection(seen["names"])
+    assert str(marks) in seen["seen"]  # its own command line
+    assert secret not in seen["seen"]
+    assert "reached" not in seen["seen"]
+
+
+def test_i13_no_process_of_its_user_reads_the_gateways_memory(tmp_path: Path) -> None:
+    """I13: it isn't dumpable any more (prctl(2)) when it looks for a token, and ends here because there is none."""
+    program = (
+        "import ctypes\n"
+        "from turngate.cli.main import app\n"
+        "try:\n    app(['mcp-gateway', '--', 'true'], standalone_mode=False)\n"
+        "except BaseException:\n    pass\n"
+        "print('dumpable:', ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))\n"
+    )
+    variables = {"PATH": os.environ["PATH"], "TURNGATE_DATA_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True, check=True)
+    assert "start one with `turngate up`" in done.stderr
+    assert "dumpable: 0" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -307,7 +350,7 @@ async def test_the_example(
 @pytest.mark.exhaustive
 async def test_a_result_that_breaks_its_tools_schema_has_happened(sender: Sender, tmp_path: Path) -> None:
     """The result reaches the client, which may judge it; no one is asked whether the call happened."""
-    async with inside(sender.client, sender.source, under_test(tmp_path)) as client:
+    async with inside(sender.client, sender.source, started_here(tmp_path)) as client:
         calling = asyncio.create_task(client.session.call_tool("wrong", {}))
         request = await sender.decide()
         assert (await calling).structured_content == {"sum": "many"}
@@ -318,8 +361,7 @@ async def test_a_result_that_breaks_its_tools_schema_has_happened(sender: Sender
 @pytest.mark.exhaustive
 async def test_a_call_out_of_time_leaves_the_server_to_the_others(sender: Sender, tmp_path: Path) -> None:
     """A call that isn't answered in time is lost; the connection stays, because other calls may use it."""
-    command = under_test(tmp_path)
-    gateway = McpGateway(sender.client, DownstreamServer(command=command), name=sender.source, timeout_seconds=1)
+    gateway = McpGateway(sender.client, connect_to(started_here(tmp_path)), name=sender.source, timeout_seconds=1)
     async with gateway.serving(), Client(gateway.server, cache=None) as client:
         before = McpBench(tmp_path, Toolkit.of()).processes
         slow = await client.session.call_tool("slow", {})

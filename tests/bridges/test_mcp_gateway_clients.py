@@ -15,10 +15,10 @@ from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.types import INVALID_PARAMS, CallToolResult, ToolListChangedNotification
 from support.engine import until
 from support.gate_client import Sender
-from support.gateway_client import command, environment, text_of
+from support.gateway_client import command, connect_to, environment, text_of
 
-from turngate.bridges.mcp_gateway.downstream import DownstreamServer
 from turngate.bridges.mcp_gateway.gateway import McpGateway
+from turngate.toolkits.mcp import StdioServer
 
 SERVER = Path(__file__).parents[1] / "support" / "growing_mcp_server.py"
 
@@ -28,8 +28,10 @@ async def growing(
     sender: Sender, marks: Path, *options: str, mode: Any = "legacy", on_message: Any = None, **of_gateway: Any
 ) -> AsyncIterator[Client]:
     """A client of a gateway in this process, in front of the growing server."""
-    server = DownstreamServer(command=[sys.executable, str(SERVER), str(marks), *options])
-    gateway = McpGateway(sender.client, server, name=sender.source, **of_gateway)
+    server = StdioServer(
+        command=[sys.executable, str(SERVER), str(marks), *options], readable=[SERVER], writable=[marks]
+    )
+    gateway = McpGateway(sender.client, connect_to(server), name=sender.source, **of_gateway)
     async with gateway.serving(), Client(gateway.server, mode=mode, cache=None, message_handler=on_message) as client:
         yield client
 
@@ -178,9 +180,16 @@ async def test_a_persons_answer_for_a_tool_with_an_output_schema(sender: Sender,
 @asynccontextmanager
 async def raw_client(sender: Sender, directory: Path) -> AsyncIterator[Callable[..., Awaitable[dict[str, Any]]]]:
     """A client that writes lines to a gateway as they are, in front of the raw server; yields what sends one and reads on."""
-    server = [sys.executable, str(SERVER.with_name("raw_mcp_server.py")), str(directory)]
+    program = str(SERVER.with_name("raw_mcp_server.py"))
     process = await asyncio.create_subprocess_exec(
-        *command(sender, server=server),
+        *command(
+            sender,
+            "--readable",
+            program,
+            "--writable",
+            str(directory),
+            server=[sys.executable, program, str(directory)],
+        ),
         env=environment(sender),
         cwd=directory,
         stdin=asyncio.subprocess.PIPE,

@@ -10,20 +10,28 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx2
 from mcp import Client, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, RequestParamsMeta
 from support.engine import until
 from support.gate_client import Sender
 from support.mcp_calls import children
 
+from turngate.bridges.mcp_gateway.downstream import Connect
 from turngate.runtime.embedded_temporal import choose_port
+from turngate.toolkits.mcp_servers.connection import connected
+from turngate.toolkits.mcp_servers.servers import StdioServer
 
 TURNGATE = [sys.executable, "-c", "from turngate.cli.main import main; main()"]
 CALL_SECONDS = 60
 """Without a bound, a call without a decision would block the test."""
+HTTP_TOKEN = "sesame"
+OF_CLIENT = {"Authorization": f"Bearer {HTTP_TOKEN}"}
 GIT_SERVER = [sys.executable, "-m", "mcp_server_git"]
 
 
@@ -52,6 +60,11 @@ class Front:
     def branches(self) -> set[str]:
         """The branches that calls created; git fails on creating one twice."""
         return set(git(self.repository, "branch", "--format=%(refname:short)").split()) - {"main"}
+
+
+def connect_to(server: StdioServer) -> Connect:
+    """What a gateway reaches a server by, as the command makes it."""
+    return partial(connected, server, name="under-test", seconds=30, answer_seconds=600)
 
 
 def text_of(result: CallToolResult) -> str:
@@ -85,7 +98,7 @@ def command(sender: Sender, *options: str, server: Sequence[str] = GIT_SERVER) -
 
 
 def on_stdio(sender: Sender, directory: Path) -> AbstractAsyncContextManager[Client]:
-    started, *words = command(sender)
+    started, *words = command(sender, "--writable", str(directory))
     return Client(
         stdio_client(StdioServerParameters(command=started, args=words, env=environment(sender), cwd=directory)),
         cache=None,
@@ -94,9 +107,11 @@ def on_stdio(sender: Sender, directory: Path) -> AbstractAsyncContextManager[Cli
 
 @asynccontextmanager
 async def on_http(sender: Sender, directory: Path) -> AsyncIterator[Client]:
+    """A client of a gateway over HTTP, which has refused strangers: without the token, or by another name."""
     port = choose_port()
-    words = command(sender, "--http", str(port))
-    process = await asyncio.create_subprocess_exec(*words, env=environment(sender), cwd=directory)
+    words = command(sender, "--writable", str(directory), "--http", str(port), "--http-token-variable", "HTTP_TOKEN")
+    variables = {**environment(sender), "HTTP_TOKEN": HTTP_TOKEN}
+    process = await asyncio.create_subprocess_exec(*words, env=variables, cwd=directory)
 
     async def listening() -> bool:
         with suppress(OSError):
@@ -107,7 +122,20 @@ async def on_http(sender: Sender, directory: Path) -> AsyncIterator[Client]:
 
     try:
         await until(listening, "gateway over HTTP")
-        async with Client(f"http://127.0.0.1:{port}/mcp", cache=None) as client:
+        url = f"http://127.0.0.1:{port}/mcp"
+        for headers in (
+            {},
+            {"Authorization": "Bearer another"},
+            OF_CLIENT | {"Host": "a.example"},
+            OF_CLIENT | {"Origin": "http://a.example"},
+        ):
+            async with httpx2.AsyncClient(headers=headers) as stranger:
+                answer = await stranger.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+                assert answer.status_code in {401, 403, 421}, answer.text
+        async with (
+            httpx2.AsyncClient(headers=OF_CLIENT) as http,
+            Client(streamable_http_client(url, http_client=http), cache=None) as client,
+        ):
             yield client
     finally:
         with suppress(ProcessLookupError):

@@ -9,8 +9,11 @@ it speaks stdio.
 from __future__ import annotations
 
 import argparse
+import glob
 import os
+import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +82,9 @@ class ServerUnderTest:
                 os._exit(3)
             case "ask_back":
                 return await self.ask_back(ctx)
+            case "environment":
+                seen = look_around(**(params.arguments or {}))
+                return types.CallToolResult(content=[], structured_content={"names": sorted(os.environ), "seen": seen})
             case other:
                 return plain_answer(other)
 
@@ -103,6 +109,18 @@ class ServerUnderTest:
         return text_result("was answered")
 
 
+def look_around(directory: str = "/none", port: int = 0) -> str:
+    """Return what can be read of other processes and of a directory, and ``reached`` if something answers at the port."""
+    texts = []
+    for pattern in (f"{directory}/**/*", "/proc/[0-9]*/environ", "/proc/[0-9]*/cmdline"):
+        for path in glob.glob(pattern, recursive=True):  # noqa: PTH207 - a pattern with a root
+            with suppress(OSError, ValueError), open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
+                texts.append(file.read(1 << 16).decode(errors="replace"))
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        texts.append("reached")
+    return "\n".join(texts)
+
+
 def plain_answer(name: str) -> types.CallToolResult:
     match name:
         case "fail":
@@ -111,8 +129,6 @@ def plain_answer(name: str) -> types.CallToolResult:
             return types.CallToolResult(content=pictures())
         case "long":
             return text_result("y" * 300_000)
-        case "environment":
-            return types.CallToolResult(content=[], structured_content={"names": sorted(os.environ)})
         case "complain":
             print("the paper\x1b[2J is running out", file=sys.stderr, flush=True)
             return text_result("complained")

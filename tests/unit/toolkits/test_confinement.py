@@ -130,6 +130,17 @@ def test_i13_files(run: Run, data_dir: Path) -> None:
     assert (data_dir / "token").read_text() == SECRET
 
 
+def test_i13_no_place_is_a_hidden_one(backend: Backend, data_dir: Path, tmp_path: Path) -> None:
+    """I13: a server that is given the data directory, or a part of it, by name isn't started."""
+    (data_dir / "logs").mkdir()
+    for place in (data_dir, data_dir / "logs"):
+        for kind in ({"workspace": place}, {"workspace": None, "readable": (place,)}):
+            with pytest.raises(UnconfinedError, match="no confined process may see"):
+                Confinement(backend=backend, hidden=(data_dir,)).command(
+                    ["true"], Sandbox(temporary=tmp_path, **kind), {}
+                )
+
+
 def test_i13_files_inside_the_workspace(backend: Backend, run: Run, workspace: Path, tmp_path: Path) -> None:
     """I13: a data directory inside the workspace is not there; Landlock can't hide it, so nothing is started."""
     inside = workspace / ".turngate"
@@ -656,6 +667,9 @@ def test_i13_configured_places_follow_no_link_that_an_agent_made(
         for kind in ("readable", "writable"):
             with pytest.raises(UnconfinedError, match="link"):
                 confinement.command(["true"], Sandbox(workspace=None, temporary=temporary, **{kind: (place,)}), {})
+    own = Sandbox(workspace=workspace / "server", temporary=temporary, writable=(workspace,))
+    with pytest.raises(UnconfinedError, match="link"):  # nor from what an earlier process with the same places has made
+        Confinement(backend=backend).command(["true"], own, {})
     sandbox = Sandbox(workspace=link, temporary=temporary)
     assert end_of(confinement.command(["touch", "made"], sandbox, {"PATH": os.defpath})).returncode == 0
     assert (workspace / "deep/made").exists()

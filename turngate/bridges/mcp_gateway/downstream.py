@@ -9,17 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Literal, Protocol
 
-import httpx2
-from mcp import Client, Implementation, MCPError, StdioServerParameters, stdio_client
+from mcp import Client, MCPError
 from mcp.client.session import IncomingMessage, MessageHandlerFnT
-from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.types import (
@@ -35,7 +30,7 @@ from mcp.types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from turngate import __version__, mcp_traffic
+from turngate import mcp_traffic
 from turngate.bridges.mcp_gateway.results import refused
 from turngate.domain.errors import UnavailableError
 from turngate.domain.text.json_text import arguments_text
@@ -47,17 +42,18 @@ CONNECT_SECONDS = 30.0
 LISTEN_AGAIN_SECONDS = 1.0
 MAX_PAGES = 100
 PROTOCOL_KEYS = "io.modelcontextprotocol/"
-OUR_VARIABLES = "TURNGATE_"
-"""Not for the downstream server: with the gateway's token it could send its own calls, or read the inbox."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DownstreamServer:
-    """Where the server is: a ``command`` that serves on stdio, or the ``url`` of an HTTP server and ``headers`` for it."""
+class Connect(Protocol):
+    """Starts or reaches the downstream server, and agrees with it on a version.
 
-    command: Sequence[str] = ()
-    url: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    ``on_odd_tool``: called with name and reason of each tool that is left out of a list. ``on_message``: with what comes unasked.
+    """
+
+    def __call__(
+        self, *, on_odd_tool: Callable[[str, str], None], on_message: MessageHandlerFnT
+    ) -> AbstractAsyncContextManager[Client]:
+        """Return a context that holds the connection open; the same task enters and leaves it."""
 
 
 class Downstream:
@@ -67,9 +63,9 @@ class Downstream:
     """
 
     def __init__(
-        self, server: DownstreamServer, *, answer_seconds: float, on_tools_changed: Callable[[], Awaitable[None]]
+        self, connect: Connect, *, answer_seconds: float, on_tools_changed: Callable[[], Awaitable[None]]
     ) -> None:
-        self._server = server
+        self._connect = connect
         self._answer_seconds = answer_seconds
         self._on_tools_changed = on_tools_changed
         self._session: _Session | None = None
@@ -78,9 +74,7 @@ class Downstream:
     async def client(self) -> Client:
         """Return the client of a live connection. Raises UnavailableError: the server cannot be started or reached."""
         if self._session is None or self._session.over:
-            self._session = _Session(
-                self._server, self._answer_seconds, self._on_tools_changed, reconnects=self._opened_before
-            )
+            self._session = _Session(self._connect, self._on_tools_changed, reconnects=self._opened_before)
         try:
             client = await asyncio.shield(self._session.opened)
         except Exception as error:
@@ -172,20 +166,13 @@ class Downstream:
 
 
 class _Session:
-    def __init__(
-        self,
-        server: DownstreamServer,
-        answer_seconds: float,
-        on_tools_changed: Callable[[], Awaitable[None]],
-        *,
-        reconnects: bool,
-    ) -> None:
+    def __init__(self, connect: Connect, on_tools_changed: Callable[[], Awaitable[None]], *, reconnects: bool) -> None:
         self.opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._stop = asyncio.Event()
         self._on_tools_changed = on_tools_changed
         self._reconnects = reconnects
         self._odd_tools: set[str] = set()
-        self._task = asyncio.create_task(self._own(server, answer_seconds), name="mcp-gateway-downstream")
+        self._task = asyncio.create_task(self._own(connect), name="mcp-gateway-downstream")
 
     @property
     def over(self) -> bool:
@@ -197,9 +184,9 @@ class _Session:
     async def ended(self) -> None:
         await asyncio.wait({self._task})
 
-    async def _own(self, server: DownstreamServer, answer_seconds: float) -> None:
+    async def _own(self, connect: Connect) -> None:
         try:
-            async with _connected(server, answer_seconds, self._on_message, self._on_odd_tool) as client:
+            async with connect(on_odd_tool=self._on_odd_tool, on_message=self._on_message) as client:
                 self.opened.set_result(client)
                 if self._reconnects:
                     await self._on_tools_changed()
@@ -254,41 +241,7 @@ def end_to_end(meta: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {name: value for name, value in meta.items() if not name.startswith(PROTOCOL_KEYS)} or None
 
 
-@asynccontextmanager
-async def _connected(
-    server: DownstreamServer,
-    answer_seconds: float,
-    on_message: MessageHandlerFnT,
-    on_odd_tool: Callable[[str, str], None],
-) -> AsyncIterator[Client]:
-    async with AsyncExitStack() as stack:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            if server.command:
-                env = {name: value for name, value in os.environ.items() if not name.startswith(OUR_VARIABLES)}
-                command, *args = server.command
-                started = StdioServerParameters(command=command, args=args, env=env, encoding_error_handler="replace")
-                transport = stdio_client(started, errlog=sys.stderr)
-            else:
-                timeout = httpx2.Timeout(CONNECT_SECONDS, read=answer_seconds)
-                http = httpx2.AsyncClient(
-                    headers=dict(server.headers),
-                    timeout=timeout,
-                    event_hooks={"response": [mcp_traffic.read_leniently]},
-                )
-                transport = streamable_http_client(server.url, http_client=await stack.enter_async_context(http))
-            ours = Implementation(name="turngate-mcp-gateway", version=__version__)
-            client = await stack.enter_async_context(
-                Client(
-                    mcp_traffic.readable(transport, on_odd_tool),
-                    client_info=ours,
-                    cache=None,
-                    message_handler=on_message,
-                )
-            )
-        yield client
-
-
 def _error_text(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):  # the SDK's task groups wrap what happened
         error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"[:500]
+    return f"{type(error).__name__}: {error}"[:1_500]

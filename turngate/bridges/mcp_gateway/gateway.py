@@ -7,6 +7,7 @@ and nothing that another program could not use.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import signal
 from collections import OrderedDict
@@ -39,7 +40,7 @@ from mcp.types import (
 
 from turngate import __version__, mcp_traffic
 from turngate.bridges.mcp_gateway.calls import GatedCalls
-from turngate.bridges.mcp_gateway.downstream import Downstream, DownstreamServer
+from turngate.bridges.mcp_gateway.downstream import Connect, Downstream
 from turngate.bridges.mcp_gateway.results import refused
 from turngate.client import TurngateClient
 from turngate.domain.errors import UnavailableError
@@ -129,7 +130,7 @@ class McpGateway:
 
     Args:
         client: of Turngate's API; its token has the scopes ``runs:write`` and ``requests:read``, and none to decide.
-        downstream: the server whose tools are offered.
+        connect: starts or reaches the server whose tools are offered.
         name: the gateway's name in policy (agent ``external-NAME``) and inbox. Gateways with the same name share open calls.
         trust_annotations: whether a tool that says it only reads may run without a rule.
         timeout_seconds: how long one call may run downstream.
@@ -140,7 +141,7 @@ class McpGateway:
     def __init__(
         self,
         client: TurngateClient,
-        downstream: DownstreamServer,
+        connect: Connect,
         *,
         name: str,
         trust_annotations: bool = False,
@@ -149,7 +150,7 @@ class McpGateway:
     ) -> None:
         self._clients = Clients()
         self._downstream = Downstream(
-            downstream, answer_seconds=timeout_seconds, on_tools_changed=self._clients.tools_changed
+            connect, answer_seconds=timeout_seconds, on_tools_changed=self._clients.tools_changed
         )
         self._calls = GatedCalls(
             client=client,
@@ -193,9 +194,13 @@ class McpGateway:
                 self._calls.closing = True
                 pump.cancel()
 
-    async def serve_http(self, port: int) -> None:
-        """Serve clients over HTTP at ``http://127.0.0.1:PORT/mcp``, to this machine only, until a signal ends the process."""
-        app = self.server.streamable_http_app(host="127.0.0.1")
+    async def serve_http(self, port: int, token: str) -> None:
+        """Serve clients over HTTP at ``http://127.0.0.1:PORT/mcp`` until a signal ends the process.
+
+        This machine only, by its own names (``Host``, ``Origin``), and only clients that send the token: others have accounts
+        on this machine, too.
+        """
+        app = _WithToken(self.server.streamable_http_app(host="127.0.0.1"), token)
         web = _Web(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", timeout_graceful_shutdown=1))
         async with self._until_signalled(lambda: setattr(web, "should_exit", True)):
             await web.serve()
@@ -296,6 +301,27 @@ def _unreadable(raw: Any) -> SessionMessage:
         return SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=request_id, result=result))
     code = INVALID_REQUEST if isinstance(raw, dict) else PARSE_ERROR
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=code, message=words)))
+
+
+_NO_TOKEN: Final = b"Send the gateway's token as `Authorization: Bearer TOKEN`. It prints the token when it starts.\n"
+
+
+class _WithToken:
+    """An ASGI app that answers 401 unless a request has the token."""
+
+    def __init__(self, app: Any, token: str) -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            sent = [value for name, value in scope["headers"] if name == b"authorization"]
+            if len(sent) != 1 or not hmac.compare_digest(sent[0], self._expected):
+                headers = [(b"www-authenticate", b"Bearer"), (b"content-type", b"text/plain")]
+                await send({"type": "http.response.start", "status": 401, "headers": headers})
+                await send({"type": "http.response.body", "body": _NO_TOKEN})
+                return
+        await self._app(scope, receive, send)
 
 
 class _Web(uvicorn.Server):

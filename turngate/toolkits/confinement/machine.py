@@ -114,6 +114,9 @@ class Confinement:
             sandbox = self._with_real_places(sandbox, environment)
         except OSError as error:
             raise UnconfinedError(f"a place of the process can't be opened: {error.strerror}") from error
+        for place in sandbox.places:
+            if any(place.is_relative_to(hidden) for hidden in self.hidden):
+                raise UnconfinedError(f"{place} is among what no confined process may see: name another place")
         inside = {**system_paths.toolchain_variables(), **environment}
         inside |= {"HOME": str(sandbox.temporary), "TMPDIR": str(sandbox.temporary)}
         start = sandbox.temporary if sandbox.workspace is None else sandbox.workspace
@@ -163,7 +166,8 @@ class Confinement:
     def _with_real_places(self, sandbox: Sandbox, environment: Mapping[str, str]) -> Sandbox:
         """Return the sandbox with all that it reads, each place where it really is: what is hidden is compared with these."""
         more = (*self.readable, *map(Path, system_paths.more_programs(environment)))
-        agents_write = descriptors.inodes([*map(str, self.agents_write)])
+        # What the process may change, it could have changed when it ran before, as an MCP server does.
+        agents_write = descriptors.inodes([*map(str, (*self.agents_write, *sandbox.changeable))])
 
         def real(path: Path) -> Path:
             return Path(descriptors.real_path(str(path.expanduser().absolute()), agents_write))

@@ -11,17 +11,20 @@ import os
 import shutil
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
 import httpx2
 from mcp import Client, Implementation, MCPError, StdioServerParameters, stdio_client
+from mcp.client._transport import TransportStreams
+from mcp.client.session import MessageHandlerFnT
 from mcp.client.streamable_http import streamable_http_client
 
 from turngate import __version__, mcp_traffic
 from turngate.toolkits.confinement import machine
+from turngate.toolkits.confinement.machine import UnconfinedError
 from turngate.toolkits.confinement.sandbox import Sandbox
 from turngate.toolkits.mcp_servers.plain_text import plain
 from turngate.toolkits.mcp_servers.servers import HttpServer, Server, StdioServer
@@ -120,6 +123,7 @@ async def connected(
     seconds: float,
     answer_seconds: float,
     on_odd_tool: Callable[[str, str], None] = lambda _name, _why: None,
+    on_message: MessageHandlerFnT | None = None,
 ) -> AsyncIterator[Client]:
     """Yield a client that has agreed with the server on a version.
 
@@ -131,6 +135,7 @@ async def connected(
         seconds: for connecting and agreeing.
         answer_seconds: how long an HTTP answer may stay away.
         on_odd_tool: called with name and reason of each listed tool that can't be read, and is left out of the list.
+        on_message: called with what the server sends unasked.
 
     Raises:
         ServerAwayError: it could not be reached; only before the client is yielded.
@@ -139,7 +144,16 @@ async def connected(
     try:
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(seconds):
-                client = await _opened(server, stack, seen, answer_seconds, on_odd_tool)
+                transport = await _transport(server, stack, seen, answer_seconds)
+                # No cache: a list is read to find out what the server says now.
+                client = await stack.enter_async_context(
+                    Client(
+                        mcp_traffic.readable(transport, on_odd_tool),
+                        client_info=Implementation(name="turngate", version=__version__),
+                        cache=None,
+                        message_handler=on_message,
+                    )
+                )
             seen.connected = True
             yield client
     except Exception as error:
@@ -148,35 +162,26 @@ async def connected(
         raise ServerAwayError(_explained(_cause(error), server, seen, seconds)) from error
 
 
-async def _opened(
-    server: Server,
-    stack: AsyncExitStack,
-    seen: _Seen,
-    answer_seconds: float,
-    on_odd_tool: Callable[[str, str], None],
-) -> Client:
-    if isinstance(server, StdioServer):
-        environment = scrubbed_environment(os.environ) | dict(server.env)
-        if shutil.which(server.command[0], path=environment.get("PATH")) is None:
-            raise FileNotFoundError(server.command[0])
-        stderr = await stack.enter_async_context(seen.stderr.pipe())
-        temporary = await stack.enter_async_context(machine.temporary_directory())
-        command = machine.current().command(server.command, _sandbox(server, temporary), environment)
-        started = StdioServerParameters(
-            command=command.argv[0],
-            args=list(command.argv[1:]),
-            env=command.environment,
-            cwd=command.directory,
-            encoding_error_handler="replace",  # a byte that is no UTF-8 would end the connection
-        )
-        transport = stdio_client(started, errlog=stderr)
-    else:
+async def _transport(
+    server: Server, stack: AsyncExitStack, seen: _Seen, answer_seconds: float
+) -> AbstractAsyncContextManager[TransportStreams]:
+    if isinstance(server, HttpServer):
         http = await stack.enter_async_context(_http(server, seen, answer_seconds))
-        transport = streamable_http_client(server.url, http_client=http)
-    ours = Implementation(name="turngate", version=__version__)
-    # No cache: a list is read to find out what the server says now.
-    readable = mcp_traffic.readable(transport, on_odd_tool)
-    return await stack.enter_async_context(Client(readable, client_info=ours, cache=None))
+        return streamable_http_client(server.url, http_client=http)
+    environment = scrubbed_environment(os.environ) | dict(server.env)
+    if shutil.which(server.command[0], path=environment.get("PATH")) is None:
+        raise FileNotFoundError(server.command[0])
+    stderr = await stack.enter_async_context(seen.stderr.pipe())
+    temporary = await stack.enter_async_context(machine.temporary_directory())
+    command = machine.current().command(server.command, _sandbox(server, temporary), environment)
+    started = StdioServerParameters(
+        command=command.argv[0],
+        args=list(command.argv[1:]),
+        env=command.environment,
+        cwd=command.directory,
+        encoding_error_handler="replace",  # a byte that is no UTF-8 would end the connection
+    )
+    return stdio_client(started, errlog=stderr)
 
 
 def _sandbox(server: StdioServer, temporary: Path) -> Sandbox:
@@ -212,7 +217,8 @@ def _explained(error: BaseException, server: Server, seen: _Seen, seconds: float
     text = plain(f"{type(error).__name__}: {error}", 500)
     if isinstance(server, HttpServer):
         if seen.status in UNAUTHORIZED:
-            return f"{server.label} answered {seen.status}: pass what it wants in HttpServer(headers={{…}})"
+            option = "HttpServer(headers={…}), or --bearer-variable of the gateway"
+            return f"{server.label} answered {seen.status}: pass what it wants in its headers ({option})"
         if isinstance(error, TimeoutError | httpx2.TimeoutException):
             return f"{server.label} gave no answer within {seconds:g} s: is it an MCP endpoint (often …/mcp)?"
         if isinstance(error, httpx2.TransportError):
@@ -221,7 +227,9 @@ def _explained(error: BaseException, server: Server, seen: _Seen, seconds: float
         return f"{server.label}{answered} does not speak MCP as expected ({text}): is the path right (often …/mcp)?"
     last_lines = f" Its stderr ends with:\n{seen.stderr.tail[-TAIL_CHARS:]}" if seen.stderr.tail else ""
     if isinstance(error, FileNotFoundError):
-        return f"there is no program {server.label!r}: install it, or give its full path in StdioServer(command=[…])"
+        return f"there is no program {server.label!r}: install it, or give its full path"
+    if isinstance(error, UnconfinedError):
+        return f"{server.label!r} was not started: {error.message}"
     if isinstance(error, OSError) and not isinstance(error, TimeoutError):
         return f"{server.label!r} cannot be started: {text}.{last_lines}"
     if isinstance(error, TimeoutError):
@@ -229,6 +237,7 @@ def _explained(error: BaseException, server: Server, seen: _Seen, seconds: float
     if isinstance(error, MCPError):
         return (
             f"{server.label!r} was started and ended or failed before it answered ({text}): run the command by hand to "
-            f"see why; it may need arguments, or variables in StdioServer(env={{…}}).{last_lines}"
+            "see why; it may need arguments, or more variables, files or network than it was given "
+            f"(StdioServer(env={{…}}, readable=[…]), or the gateway's --env and --readable).{last_lines}"
         )
     return f"{server.label!r} does not speak MCP as expected ({text}).{last_lines}"
