@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from temporalio import activity
 
 from activities.engine.engine import Engine
 from activities.runs.ending import end_run
 from activities.runs.step_boundary import after_step, open_next, recorded_next
+from activities.steer_run import CANCELLED
 from turngate.domain import contract
 from turngate.domain.contract import CloseStepInput, CloseStepResult
 
@@ -26,10 +27,14 @@ class CloseStep:
     async def close_step(self, order: CloseStepInput) -> CloseStepResult:
         """Cancel open requests, close open calls, write the results message and end the run. Safe to repeat.
 
-        A person's name comes from the store only: one in the order is dropped (I13).
+        Who interrupted the run, and why and when, come from the store only: what an order says of them is dropped (I13).
         """
+        stored: dict[str, Any] = {"at": self._engine.clock()}
         if order.by not in CAUSES:
-            order = order.model_copy(update={"by": "engine"})
+            stored["by"] = "engine"
+        if order.status == "interrupted":
+            stored["reason"] = CANCELLED
+        order = order.model_copy(update=stored)
         async with self._engine.database.write() as conn:
             run = await end_run(self._engine, conn, order)
             if run is None:

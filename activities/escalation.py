@@ -10,6 +10,7 @@ from activities.engine.engine import Engine
 from turngate.domain import contract
 from turngate.domain.contract import ClimbLadderInput, RecordExpiryInput, RecordExpiryResult
 from turngate.domain.tools import results
+from turngate.store.clock import from_text
 from turngate.store.events import events
 from turngate.store.evidence import text_digest
 from turngate.store.requests import requests
@@ -28,15 +29,18 @@ class Escalation:
     async def climb_ladder(self, order: ClimbLadderInput) -> None:
         """Write that a request has climbed to this rung, with who may decide it now. Safe to repeat.
 
-        Rungs below that are not written yet, because the store was away, are written first. Raises LookupError, retryable,
-        when another attempt or a decision came in between.
+        Rungs below that are not written yet, because the store was away, are written first. What the request's terms and the
+        store's clock say counts, not the order: it can only be late (I13). Raises LookupError, retryable, when another attempt or
+        a decision came in between, and ApplicationError, to be retried when the rung is due.
         """
         async with self._engine.database.write() as conn:
             request = await requests.get(conn, order.request_id)
             if request is None or request.run_id != order.run_id or request.status != "pending":
                 return
-            if request.rungs_climbed > order.rung:
+            due_at = request.rung_at(order.rung)
+            if due_at is None or request.rungs_climbed > order.rung:
                 return
+            self._engine.require_due("the rung", due_at)
             terms, written, climbed = request.ask_terms, request.terms, []
             payload = {"request_id": request.id, "tool_call_id": request.tool_call_id, "tool": request.tool_name}
             missing = terms.ladder[request.rungs_climbed : order.rung + 1]
@@ -53,16 +57,21 @@ class Escalation:
     async def record_expiry(self, order: RecordExpiryInput) -> RecordExpiryResult:
         """End a request that was not answered in time, and its call; or park it, as its terms say. Safe to repeat.
 
-        One that has ended already stays as it is.
+        One that has ended already stays as it is, as does one that never expires. Raises ApplicationError, to be retried then,
+        while the store's clock says that there is time left.
         """
         async with self._engine.database.write() as conn:
             request = await requests.get(conn, order.request_id)
             if request is None or request.run_id != order.run_id:
                 raise LookupError(f"run {order.run_id!r} has no request {order.request_id!r}")
+            if request.expires_at is None:
+                return RecordExpiryResult(status=request.status)
+            self._engine.require_due("the expiry", from_text(request.expires_at))
+            at = self._engine.clock()
             if request.ask_terms.on_expiry == "park":
-                if await requests.park(conn, request, at=order.at):
+                if await requests.park(conn, request, at=at):
                     await events.append(conn, order.run_id, [("request.parked", {"request_id": request.id})])
-            elif await requests.settle(conn, request.id, requests.Ending(status="expired", at=order.at)):
+            elif await requests.settle(conn, request.id, requests.Ending(status="expired", at=at)):
                 digest = await calls.settle(
                     conn, order.run_id, request.tool_call_id, results.expired(), nonce=request.nonce
                 )

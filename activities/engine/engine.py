@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -30,6 +31,7 @@ from turngate.domain.tools.tool import Tool
 from turngate.domain.tools.toolkit import Toolkit
 from turngate.models.port import LanguageModel
 from turngate.runtime.workspaces import Workspaces
+from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database
 from turngate.store.policy import policies
 from turngate.store.requests.requests import Request
@@ -92,6 +94,8 @@ class Engine:
     """The build of the app, where the worker has one; else Turngate's release."""
     tracing: CurrentSpans | None = None
     """What names the current span of a handler; None: no traces are exported."""
+    clock: Callable[[], datetime] = now
+    """Says whether a request's time is over, or a wait's; no message does. A test that skips time moves it, too."""
     built_in: Toolkit = field(default_factory=Toolkit.of)
     """The engine's own tools, found by every agent under their names unless it declares one of the same name."""
 
@@ -117,6 +121,15 @@ class Engine:
         glance = glance or await policies.glance(conn)
         rules = await in_force(conn, self.policy, self.stored_rules, run, glance=glance, policy_file=self.policy_file)
         return rules if self.judge is None else replace(rules, judge=self.judge)
+
+    def require_due(self, what: str, at: datetime) -> None:
+        """Raise ApplicationError, to be retried when it is due, if the time of something has not come by the store's clock.
+
+        Anyone who reaches Temporal can start an activity at any moment, so an activity is no proof that a timer has fired.
+        """
+        early = at - self.clock()
+        if early > timedelta(0):
+            raise ApplicationError(f"{what} is due at {as_text(at)}, and that is still to come", next_retry_delay=early)
 
     def tool(self, agent: Agent, name: str) -> Tool | None:
         """Return the tool of this name: the agent's, or the engine's own; None when there is none."""

@@ -22,7 +22,6 @@ from turngate.domain import contract
 from turngate.domain.agents.hooks import RunScope
 from turngate.domain.agents.no_progress import Trail
 from turngate.domain.contract import ChildRun, RunLimits
-from turngate.domain.conversation.history import CLOSED_BY_REPAIR
 from turngate.domain.conversation.messages import Message, user_message
 from turngate.domain.digest import derived_id
 from turngate.domain.runs.labels import pseudonym
@@ -31,6 +30,7 @@ from turngate.store.events import events, traces
 from turngate.store.runs import calls, messages, queued_messages, runs, steps
 from turngate.store.runs.new_run import NewRun, open_run
 
+FIRST_STEP = 1
 HOOK_SECONDS = 30.0
 
 
@@ -66,9 +66,12 @@ class StepBoundary:
     async def begin(self, run_id: str, step: int) -> StepStart:
         """Close the step before this one, if there is one, and return where this one begins. Safe to repeat.
 
+        Which step is next, the store says: one that an order names before its turn changes nothing (I13). LookupError,
+        to be retried: the step before has open calls.
+
         Raises:
-            ApplicationError: not retryable: ``configuration`` (the store has no such run) or ``run_failed`` with
-                ``no_progress`` as ``details[0]`` (the run goes round in circles).
+            ApplicationError: not retryable: ``configuration`` (the store has no such run, or no step before this one) or
+                ``run_failed`` with ``no_progress`` as ``details[0]`` (the run goes round in circles).
         """
         async with self._engine.database.glance() as conn:
             position = await self._position(conn, run_id, step)
@@ -154,9 +157,10 @@ class StepBoundary:
     @staticmethod
     async def _position(conn: Connection, run_id: str, step: int) -> steps.Position:
         position = await steps.position(conn, run_id, step)
-        if position is None:
+        if position is None or (position.previous is None and step != FIRST_STEP):
+            missing = f"run {run_id!r}" if position is None else f"step {step - 1} of run {run_id!r}"
             raise ApplicationError(
-                f"the store has no run {run_id!r}; was it taken back, or is this another database?",
+                f"the store has no {missing}; was it taken back, or is this another database?",
                 "configuration",
                 type=contract.ERROR_CONFIGURATION,
                 non_retryable=True,
@@ -193,7 +197,7 @@ class StepBoundary:
                 conn,
                 run,
                 step.step,
-                CLOSED_BY_REPAIR,
+                None,
                 trail_of=lambda settled: guard.trail(settled, before),
                 is_last=lambda trail: not (signals or guard.minds(trail)),
             )

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from sqlalchemy import delete
+from sqlalchemy import delete, update
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
 
@@ -25,6 +25,7 @@ from approvals_api.runs import start as start_run
 from turngate.domain.agents.app import Agent, App, Limits
 from turngate.domain.agents.hooks import Hooks
 from turngate.domain.agents.model_profiles import Profiles
+from turngate.domain.agents.schedules import Timetable
 from turngate.domain.conversation.messages import Message, ModelResponse, TextPart, ToolCallPart
 from turngate.domain.digest import derived_id, framed_sha256
 from turngate.domain.errors import ConfigurationError
@@ -43,14 +44,24 @@ from turngate.runtime.temporal_client import data_converter
 from turngate.runtime.worker_group import WorkerGroup
 from turngate.store import agents as store_agents
 from turngate.store import evidence
+from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.policy import policies
 from turngate.store.requests import requests
 from turngate.store.runs import calls, executions, messages, runs
-from turngate.store.tables import errors
+from turngate.store.tables import errors, schedules
 from turngate.testing import harness
-from turngate.testing.harness import OPERATOR, STARTER, TIME_SKIPPING, EngineHarness, OneModel, Value, build_harness
+from turngate.testing.harness import (
+    OPERATOR,
+    STARTER,
+    TIME_SKIPPING,
+    EngineHarness,
+    OneModel,
+    SkippedTime,
+    Value,
+    build_harness,
+)
 from turngate.wire.orders import DecisionOrder, StartOrder
 
 DEADLINE_SECONDS = 60.0
@@ -150,12 +161,11 @@ class Clock:
     """A Temporal server on which each run's time is frozen until a test moves it."""
 
     def __init__(self, environment: WorkflowEnvironment) -> None:
-        self._environment = environment
-        self.client = environment.client
+        self.time = SkippedTime(environment)
 
     async def forward(self, run: runs.Run, **by: float) -> bool:
         """Move one run's time, through every timer that comes due; False when the run ended earlier."""
-        return await self._environment.fast_forward(self.client.get_workflow_handle(run.id), timedelta(**by))
+        return await self.time.forward(run.id, timedelta(**by))
 
 
 @asynccontextmanager
@@ -314,7 +324,7 @@ class Stack(EngineHarness):
 
 @asynccontextmanager
 async def stack(
-    client: Client,
+    server: Client | Clock,
     database: Database,
     *tools: Tool,
     model: LanguageModel | Cast,
@@ -334,8 +344,9 @@ async def stack(
 ) -> AsyncIterator[Stack]:
     """An engine with one agent named ``agent``, and more ``agents``; ``working``: a worker runs inside the block.
 
-    ``model``: of every agent, or a :class:`Cast` of them, where ``agent`` has ``scripted:test``. After the worker has stopped,
-    what the store has of the runs must be what the log says (I15). ``tampered``: why it is not, in a test that changes it.
+    ``server``: with its clock, if the test skips time. ``model``: of every agent, or a :class:`Cast` of them, where ``agent`` has
+    ``scripted:test``. After the worker has stopped, what the store has of the runs must be what the log says (I15).
+    ``tampered``: why it is not, in a test that changes it.
     """
     agent = Agent(
         name="agent",
@@ -353,7 +364,9 @@ async def stack(
         base=Path.cwd(),
     )
     models = model if isinstance(model, Cast) else OneModel(model)
-    built = await build_harness(app, client, database, models, profiles=profiles)
+    built = await build_harness(
+        app, server.time if isinstance(server, Clock) else server, database, models, profiles=profiles
+    )
     declared = [*DECLARED, *(models.declared if isinstance(models, Cast) else ())]
     async with database.write() as conn:
         await store_agents.publish_model_names(conn, Profiles(), (), task_queue="of the test", declared=declared)
@@ -383,3 +396,12 @@ async def killed(engine: Stack) -> None:
             return bool((await conn.execute(delete(errors).where(errors.c.says == STOPPED_WORKER))).rowcount)
 
     await until(is_noted, "a worker that stops in order")
+
+
+async def with_past_instants(database: Database, schedule_id: str) -> datetime:
+    """Let a schedule's timetable have each second of an hour, which Temporal does not know; return one some seconds ago."""
+    times, since = Timetable(every_seconds=1).model_dump_json(), as_text(now() - timedelta(hours=1))
+    async with database.write() as conn:
+        own = update(schedules).where(schedules.c.id == schedule_id)
+        await conn.execute(own.values(timetable=times, created_at=since, fires_after=since))
+    return now().replace(microsecond=0) - timedelta(seconds=10)

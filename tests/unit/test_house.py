@@ -26,8 +26,6 @@ CROWDED: dict[str, str] = {}
 SMALL: dict[str, str] = {
     "activities/close_step.py": "an activity: one file each",
     "activities/open_scheduled.py": "an activity: one file each",
-    "activities/settle_call.py": "an activity: one file each",
-    "activities/steer_run.py": "an activity: one file each",
     "approvals_api/gateway/expedite.py": "one thing asked of Temporal's server, with the versions that know it",
     "approvals_api/pages/system/health_routes.py": "a page: its route",
     "approvals_api/v1/agents.py": "a noun of the API: its router",

@@ -5,22 +5,39 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from support.engine import ListModel, Stack, call, person, says, stack
 from support.tools import Bench
-from temporalio.client import Client, RPCError, WorkflowUpdateFailedError
+from temporalio.client import Client, RPCError, WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
+from activities.call_model import CallModel
 from activities.close_step import CloseStep
-from turngate import Policy, Rule
-from turngate.domain.contract import CloseStepInput
-from turngate.store.clock import now
+from activities.escalation import Escalation
+from activities.run_tool import RunTool
+from activities.settle_call import SettleCall
+from turngate import Limits, Policy, Rule
+from turngate.domain.contract import (
+    AgentTurnInput,
+    CallModelInput,
+    ClimbLadderInput,
+    CloseStepInput,
+    RecordExpiryInput,
+    RunLimits,
+    RunToolInput,
+    SettleCallInput,
+)
+from turngate.domain.runs.turn_state import TurnState
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
+from turngate.toolkits.control_calls import wait_until
 
+IN_1999, IN_2100 = datetime(1999, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 TWO_PEOPLE = Policy(rule=[Rule(name="two", verdict="ask", tools=["pay"], quorum=2, starter_may_decide=False)])
 
 
@@ -85,13 +102,78 @@ async def test_i13_messages_through_temporal_decide_nothing(
 
 
 async def test_i13_a_forged_end_names_no_person(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I13: an order to end a run, from a workflow that someone forged, can stop it; the log does not say that a person did."""
+    """I13: an order to end a run, from a workflow that someone forged, can stop it; who, why and when are not the order's."""
     async with stack(client, sqlite, bench.pay, model=paying(), working=False) as engine:
         run = await engine.start()
         await engine.workflow(run).terminate()
-        order = CloseStepInput(run_id=run.id, status="interrupted", reason="enough", by="the-ceo", at=now())
+        order = CloseStepInput(run_id=run.id, status="interrupted", reason="The CEO says so.", by="the-ceo", at=IN_1999)
         await ActivityEnvironment().run(CloseStep(engine.engine).close_step, order)
-        assert (await engine.event(run, "run.ended")).payload["by"] == "engine"
+        ended = (await engine.event(run, "run.ended")).payload
+        assert (ended["by"], ended["reason"]) == ("engine", "The workflow was cancelled.")
+
+
+def forged_orders(engine: Stack, run: runs.Run, request: requests.Request) -> list[tuple[Any, Any]]:
+    """Activities as someone may start them who reaches Temporal: each would bring something forward."""
+    requests_of, model, tool = Escalation(engine.engine), CallModel(engine.engine), RunTool(engine.engine)
+    own = {"run_id": run.id, "request_id": request.id}
+    return [
+        *((requests_of.record_expiry, RecordExpiryInput(**own, at=at)) for at in (IN_1999, IN_2100)),
+        *((requests_of.climb_ladder, ClimbLadderInput(**own, rung=rung, at=IN_2100)) for rung in (0, 1, 99)),
+        *((model.call_model, CallModelInput(run_id=run.id, step=step)) for step in (-1, 0, 2, 3, 99)),
+        *((SettleCall(engine.engine).settle_call, SettleCallInput(run_id=run.id, call=each)) for each in ("c1", "w1")),
+        *((tool.run_tool, RunToolInput(run_id=run.id, call="c1", then_step=step)) for step in (2, 99)),
+    ]
+
+
+async def test_i13_forged_activities_bring_nothing_forward(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I13: a request neither expires nor climbs, a wait does not end, and no step is taken before the store says so."""
+    rung = {"after_seconds": 60, "do": "delegate", "people": ["mallory"]}
+    asks = {"name": "slow", "verdict": "ask", "tools": ["pay"], "expires_after_seconds": 3_600, "ladder": [rung]}
+    policy = Policy.model_validate({"rule": [asks, {"name": "waits", "verdict": "allow", "tools": ["wait_until"]}]})
+    model = ListModel(
+        says(call("pay", '{"cents": 5}', "c1"), call("wait_until", '{"seconds": 3600}', "w1")), says("Done.")
+    )
+    async with stack(client, sqlite, bench.pay, wait_until, model=model, policy=policy) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await engine.event(run, "execution.started")
+        await engine.idle(run)
+        before = [event.type for event in await engine.events(run)]
+        for forged_activity, order in forged_orders(engine, run, request):
+            with suppress(ApplicationError, LookupError):
+                await ActivityEnvironment().run(forged_activity, order)
+        async with sqlite.read() as conn:
+            assert await requests.get(conn, request.id) == request
+        assert [event.type for event in await engine.events(run)] == before
+        assert (await engine.results(run), len(model.seen)) == ({"c1": None, "w1": None}, 1)
+        await engine.interrupt(run)
+        await engine.ended(run)
+
+
+async def test_i13_a_forged_workflow_takes_no_step_before_its_turn(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I13: a workflow in place of the run's own, with a state and limits that someone made up, finds what the store says."""
+    limits = Limits(steps=2)
+    async with stack(client, sqlite, bench.pay, model=paying(), limits=limits, working=False) as engine:
+        run = await engine.start()
+        async with engine.worker():
+            await engine.request(run)
+            await engine.workflow(run).terminate()
+            for step in (2, 7):
+                forged_start = AgentTurnInput(
+                    run_id=run.id, agent="other", limits=RunLimits(steps=10**6), state=TurnState(step=step)
+                )
+                with pytest.raises(WorkflowFailureError):
+                    async with asyncio.timeout(4):
+                        await client.execute_workflow(
+                            "AgentTurn",
+                            forged_start,
+                            id=run.id,
+                            task_queue=engine.task_queue,
+                            run_timeout=timedelta(seconds=2),
+                        )
+        assert bench.paid == []
 
 
 async def test_i13_a_forged_signal_ahead_of_its_request_changes_nothing(

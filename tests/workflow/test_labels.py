@@ -10,7 +10,20 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support.engine import OPERATOR, STARTER, Cast, Clock, Line, Script, Stack, call, says, stack, until
+from support.engine import (
+    OPERATOR,
+    STARTER,
+    Cast,
+    Clock,
+    Line,
+    Script,
+    Stack,
+    call,
+    says,
+    stack,
+    until,
+    with_past_instants,
+)
 from support.tools import Bench
 from temporalio.api.common.v1 import Priority
 from temporalio.api.enums.v1 import EventType
@@ -171,6 +184,7 @@ async def test_a_fire_hands_its_labels_on(client: Client, sqlite: Database, benc
         assert stored is not None
         assert await agree(engine.services, stored)
         assert not await agree(engine.services, stored)
+        await with_past_instants(sqlite, schedule.id)
         await client.get_schedule_handle(schedule.id).trigger()
         query = f"schedule = '{schedule.id}' AND WorkflowType = 'AgentTurn'"
         (run_id,) = await listed(client, query)
@@ -211,8 +225,8 @@ async def test_a_server_without_the_attributes_runs_the_same(
 
     Once an operator has removed them again, a start that the server refuses for them is made without them.
     """
-    client = clock.client
-    async with stack(client, sqlite, bench.look, model=Script(says("Done."))) as engine:
+    client = clock.time.client
+    async with stack(clock, sqlite, bench.look, model=Script(says("Done."))) as engine:
         with caplog.at_level(logging.WARNING, "approvals_api.gateway.labels"):
             first, second = await engine.start(), await engine.start()
         assert [(await engine.ended(run)).status for run in (first, second)] == ["completed", "completed"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +15,7 @@ from sqlalchemy import text
 from support.engine import Cast, Clock, ListModel, Script, Stack, call, person, says, stack, until
 from support.tools import Bench
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
 
 from activities.escalation import Escalation
 from approvals_api.principal import Principal
@@ -72,7 +75,7 @@ async def test_a_request_without_a_decision_climbs_every_rung_and_then_refuses(
     clock: Clock, database: Database, bench: Bench
 ) -> None:
     """Remind, escalate, delegate, expire, each at its time and once, in the log in order; the call never ran."""
-    async with stack(clock.client, database, bench.pay, model=paying(), policy=laddered()) as engine:
+    async with stack(clock, database, bench.pay, model=paying(), policy=laddered()) as engine:
         run = await engine.start()
         request = await engine.request(run)
         for rung, kind in enumerate(CLIMBED, 1):
@@ -102,7 +105,7 @@ async def test_a_request_without_a_decision_climbs_every_rung_and_then_refuses(
 async def test_a_parked_request_waits_for_a_month_and_then_runs(clock: Clock, database: Database, bench: Bench) -> None:
     """Park: out of time it waits on without a clock; expiry has approved nothing; a person approves, and it runs."""
     policy = laddered(on_expiry="park", ladder=LADDER[:1])
-    async with stack(clock.client, database, bench.pay, model=paying(), policy=policy) as engine:
+    async with stack(clock, database, bench.pay, model=paying(), policy=policy) as engine:
         run = await engine.start()
         request = await engine.request(run)
         await clock.forward(run, hours=5)
@@ -133,7 +136,7 @@ async def test_a_decision_between_two_rungs_ends_the_ladder(
         says(call("pay", '{"cents": 5}', "c1"), call("pay", '{"cents": 6}', "c2")),
         says("Done."),
     )
-    async with stack(clock.client, sqlite, bench.pay, model=model, policy=laddered(on_expiry="park")) as engine:
+    async with stack(clock, sqlite, bench.pay, model=model, policy=laddered(on_expiry="park")) as engine:
         run = await engine.start()
         request = await engine.request(run)
         await clock.forward(run, minutes=61)
@@ -161,7 +164,7 @@ async def may_decide(engine: Stack, request: requests.Request, who: Principal) -
 async def test_i10_who_may_decide_follows_the_rungs(clock: Clock, sqlite: Database, bench: Bench) -> None:
     """I10: who is escalated to may decide only after that rung; who it is delegated from may not any more."""
     policy = laddered(decisions=["approve", "reject"])
-    async with stack(clock.client, sqlite, bench.pay, model=paying(), policy=policy) as engine:
+    async with stack(clock, sqlite, bench.pay, model=paying(), policy=policy) as engine:
         run = await engine.start()
         request = await engine.request(run)
         allowed = []
@@ -181,7 +184,7 @@ async def test_i10_who_may_decide_follows_the_rungs(clock: Clock, sqlite: Databa
 async def test_rungs_and_quorum_count_together(clock: Clock, sqlite: Database, bench: Bench) -> None:
     """An approval from before the delegation still counts, and the delegate's completes the quorum."""
     policy = laddered(quorum=2, people=[], roles=["operator"])
-    async with stack(clock.client, sqlite, bench.pay, model=paying(), policy=policy) as engine:
+    async with stack(clock, sqlite, bench.pay, model=paying(), policy=policy) as engine:
         run = await engine.start()
         request = await engine.request(run)
         assert (await engine.decide(request, "approve", by=OPERATOR)).status == "pending"
@@ -203,7 +206,7 @@ async def test_the_agents_limit_cuts_the_ladder_off(clock: Clock, sqlite: Databa
     """A rule that leaves the expiry to the agent: the request expires by the agent's limit, above which no rung is climbed."""
     limits = Limits(request_expiry=timedelta(minutes=90))
     policy = laddered(expires_after_seconds=None)
-    async with stack(clock.client, sqlite, bench.pay, model=paying(), policy=policy, limits=limits) as engine:
+    async with stack(clock, sqlite, bench.pay, model=paying(), policy=policy, limits=limits) as engine:
         run = await engine.start()
         await engine.request(run)
         await clock.forward(run, minutes=89)
@@ -230,7 +233,7 @@ async def test_a_rung_that_cannot_be_stored_is_tried_again_and_delays_no_one(
     clock: Clock, sqlite: Database, bench: Bench
 ) -> None:
     """The store refuses the rungs: they are tried again; a decision counts at once and the call runs meanwhile."""
-    async with stack(clock.client, sqlite, bench.pay, model=paying(), policy=laddered()) as engine:
+    async with stack(clock, sqlite, bench.pay, model=paying(), policy=laddered()) as engine:
         async with sqlite.write() as conn:
             await conn.execute(text(REFUSE_RUNGS))
         run = await engine.start()
@@ -252,12 +255,17 @@ async def test_a_rung_that_cannot_be_stored_is_tried_again_and_delays_no_one(
 async def test_a_rung_that_is_stored_late_records_those_below_it_in_order(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """Rungs that arrive out of order after a store outage are written once each, the lower ones first."""
+    """Rungs that arrive out of order after a store outage are written once each, the lower ones first; none before its time."""
     async with stack(client, database, bench.pay, model=paying(), policy=laddered()) as engine:
         run = await engine.start()
         request = await engine.request(run)
-        activities = Escalation(engine.engine)
         order = ClimbLadderInput(run_id=run.id, request_id=request.id, rung=2, at=now())
+        early = Escalation(engine.engine)
+        for rung in (0, 2, 3, 99, -1):
+            with suppress(ApplicationError):
+                await early.climb_ladder(order.model_copy(update={"rung": rung}))
+        assert (await stored(engine, request)).rungs_climbed == 0
+        activities = Escalation(replace(engine.engine, clock=lambda: now() + timedelta(hours=3)))
         together = [activities.climb_ladder(order.model_copy(update={"rung": rung})) for rung in (1, 0, 2, 1, 0)]
         for answer in await asyncio.gather(*together, return_exceptions=True):
             assert answer is None or isinstance(answer, LookupError)  # which Temporal tries again
@@ -276,7 +284,7 @@ async def test_a_rung_that_is_stored_late_records_those_below_it_in_order(
 @pytest.mark.exhaustive
 async def test_an_interrupt_ends_the_ladder(clock: Clock, sqlite: Database, bench: Bench) -> None:
     """Interrupted between two rungs, the run ends at once; no rung is climbed and nothing expires after that."""
-    async with stack(clock.client, sqlite, bench.pay, model=paying(), policy=laddered()) as engine:
+    async with stack(clock, sqlite, bench.pay, model=paying(), policy=laddered()) as engine:
         run = await engine.start()
         request = await engine.request(run)
         await clock.forward(run, minutes=61)
@@ -297,7 +305,7 @@ async def test_a_sub_agents_request_climbs_its_own_ladder(clock: Clock, sqlite: 
     parent = Script(says(call("helper", '{"task": "Pay."}', "d")), says("Done."))
     child = Script(says(call("pay", '{"cents": 5}', "p")), says("No one let me."))
     cast = Cast(test=parent, helper=child)
-    async with stack(clock.client, sqlite, sub_agent(helper), model=cast, policy=laddered()) as engine:
+    async with stack(clock, sqlite, sub_agent(helper), model=cast, policy=laddered()) as engine:
         run = await engine.start()
         below = await engine.child(run, "d")
         request = await engine.request(below)

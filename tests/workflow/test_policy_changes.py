@@ -242,7 +242,7 @@ async def test_a_call_that_is_asked_after_all_is_rejected_like_any(
 async def test_a_late_question_has_the_terms_of_its_rule(clock: Clock, sqlite: Database, bench: Bench) -> None:
     """Expiry and ladder count from when it is asked, not from when it was planned."""
     more = 'expires_after_seconds = 600\n[[rule.ladder]]\nafter_seconds = 60\ndo = "remind"'
-    async with held_up(clock.client, sqlite, bench, PAY) as (engine, run):
+    async with held_up(clock, sqlite, bench, PAY) as (engine, run):
         await engine.store_rules(rule("closed", "ask", more=more))
         bench.release.set()
         await engine.request(run)

@@ -6,14 +6,14 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import update
 from support.changed_turn import BrokenStart
-from support.engine import STARTER, Script, Stack, call, person, says, stack, until
+from support.engine import STARTER, Script, Stack, call, person, says, stack, until, with_past_instants
 from support.tools import Bench
 from temporalio.client import Client
 
@@ -29,7 +29,7 @@ from turngate.domain.contract import ScheduledStartInput
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
-from turngate.store import tables
+from turngate.store import evidence, tables
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.events import events
@@ -194,13 +194,30 @@ async def test_a_fire_that_is_brought_twice_is_one_run(client: Client, sqlite: D
     model = Script(says("Done."))
     async with stack(client, sqlite, model=model) as engine:
         schedule = await create_schedule(engine, SELDOM)
-        at = now()
+        at = await with_past_instants(sqlite, schedule.id)
         both = [await brought(engine, schedule, fire_at=at) for _ in range(2)]
         names = {await result() for result in both}
         (fire,) = await fires(engine, schedule)
         assert names == {fire.run_id}
         assert (await engine.ended(await run_of(engine, fire))).status == "completed"
         assert len(model.seen) == 1
+
+
+async def test_i13_a_forged_fire_opens_no_run(client: Client, sqlite: Database) -> None:
+    """I13: workflows that someone started name instants that the stored timetable has not, or has in years: nothing runs."""
+    async with stack(client, sqlite, model=Script(says("Done."))) as engine:
+        schedule = await create_schedule(engine, SELDOM)
+        forged = [
+            await brought(engine, schedule, fire_at=datetime(year, 6, 1, tzinfo=UTC)) for year in (1999, 2026, 2031)
+        ]
+        forged.append(await brought(engine, schedule))  # and one that brings none
+        assert [await result() for result in forged] == [None] * 4
+        leap_day = datetime(2028, 2, 29, tzinfo=UTC)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for((await brought(engine, schedule, fire_at=leap_day))(), 2)
+        assert await fires(engine, schedule) == []
+        async with engine.database.read() as conn:
+            assert [each async for each in evidence.run_ids(conn)] == []
 
 
 @pytest.mark.exhaustive
@@ -211,7 +228,8 @@ async def test_a_fire_that_is_buffered_opens_when_the_run_has_ended(
     async with stack(client, sqlite, bench.pay, **gated(bench)) as engine:
         schedule = await create_schedule(engine, SELDOM, conversation="continue", overlap="buffer_one")
         first = await schedule_service.fire_now(engine.services, STARTER, schedule.id)
-        result = await brought(engine, schedule)
+        at = await with_past_instants(sqlite, schedule.id)
+        result = await brought(engine, schedule, fire_at=at + timedelta(seconds=11))
         await fired(engine, schedule, "opened", "waiting")
         (run,) = [await run_of(engine, each) for each in await fires(engine, schedule) if each.run_id]
         assert run.id == first.id
@@ -236,7 +254,8 @@ async def test_i8_a_fire_that_waits_for_weeks_keeps_its_history_short(
         async with stack(client, sqlite, bench.pay, **gated(bench)) as engine:
             schedule = await create_schedule(engine, SELDOM, overlap="buffer_one")
             first = await schedule_service.fire_now(engine.services, STARTER, schedule.id)
-            result = await brought(engine, schedule)
+            at = await with_past_instants(sqlite, schedule.id)
+            result = await brought(engine, schedule, fire_at=at + timedelta(seconds=11))
             (opened, fire) = await fired(engine, schedule, "opened", "waiting")
 
             async def again() -> bool:
@@ -335,8 +354,9 @@ async def test_i5_a_run_that_was_recorded_only_is_started(client: Client, sqlite
     """I5: the process that recorded it died before it started the workflow; a moment later the sweep starts it."""
     async with stack(client, sqlite, model=Script(says("Done."))) as engine:
         schedule = await create_schedule(engine, SELDOM)
+        at = await with_past_instants(sqlite, schedule.id)
         async with sqlite.write() as conn:
-            await schedule_fires.settle(conn, schedule.id, now(), AgentAtFire(version="v", model="scripted:test"))
+            await schedule_fires.settle(conn, schedule.id, at, AgentAtFire(version="v", model="scripted:test"))
         assert await start_opened(engine.services) == 0  # it is a moment old
         async with sqlite.write() as conn:
             await conn.execute(update(tables.runs).values(created_at=as_text(now() - timedelta(minutes=1))))

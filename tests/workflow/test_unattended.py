@@ -123,7 +123,7 @@ async def test_what_is_parked_waits_without_a_clock(
     rule = {"name": "money", "verdict": "ask", "tools": ["*"], "expires_after_seconds": 120, "ladder": [rung]}
     policy = Policy(rule=[Rule.model_validate(rule)])
     limits = Limits(request_expiry=timedelta(minutes=5))
-    async with stack(clock.client, sqlite, bench.pay, ask, model=doing(tool), policy=policy, limits=limits) as engine:
+    async with stack(clock, sqlite, bench.pay, ask, model=doing(tool), policy=policy, limits=limits) as engine:
         run = await engine.start(unattended="park")
         request = await engine.request(run)
         assert (request.parked_at is None, request.expires_at) == (False, None)

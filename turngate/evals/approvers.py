@@ -175,8 +175,7 @@ class Approvers:
         if len(waiting) < len(still_open) or any(each is None or each.do != "expire" for each in waiting):
             return
         life = from_text(request.expires_at) - from_text(request.created_at)
-        handle = self._stage.clock.client.get_workflow_handle(request.run_id)
-        await self._stage.clock.fast_forward(handle, life + timedelta(seconds=1))
+        await self._stage.clock.forward(request.run_id, life + timedelta(seconds=1))
 
 
 def _is_for(approver: Approver, request: Request, arguments: JsonValue) -> bool:

@@ -10,13 +10,12 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import structlog
 from temporalio.client import Client
-from temporalio.testing import TimeSkipper, TimeSkippingConfig
 
 from approvals_api.events.feed import EventFeed
 from approvals_api.gateway.client import Gateway
@@ -35,7 +34,7 @@ from turngate.runtime.temporal_client import data_converter
 from turngate.runtime.workspaces import Workspaces
 from turngate.store import agents
 from turngate.store.database import Database
-from turngate.testing.harness import TIME_SKIPPING
+from turngate.testing.harness import TIME_SKIPPING, SkippedTime
 from worker import WorkerOptions, build_engine, build_worker
 
 STOP_SECONDS: Final = 0.5
@@ -79,7 +78,7 @@ class Stage:
         models: Models,
         database: Database,
         client: Client,
-        clock: TimeSkipper | None,
+        clock: SkippedTime | None,
         workspaces: Path,
     ) -> None:
         self.database = database
@@ -115,6 +114,8 @@ class Stage:
         engine = build_engine(
             loaded, self.database, resolver, profiles, streaming=False, grace=False, workspaces=self._workspaces
         )
+        if self.clock is not None:
+            engine = replace(engine, clock=self.clock.now)
         queue = f"eval-{secrets.token_hex(6)}"
         services = Services(
             database=self.database,
@@ -147,15 +148,15 @@ async def staged(
         await database.migrate()
         async with EmbeddedTemporal(directory, switches=TIME_SKIPPING if clock else (), lasting=False) as temporal:
             client = await Client.connect(temporal.address, data_converter=data_converter())
-            skipper = TimeSkipper(client, config=TimeSkippingConfig(enabled=False)) if clock else None
-            client = client if skipper is None else skipper.client
+            skipped = SkippedTime.of(client) if clock else None
+            client = client if skipped is None else skipped.client
             await publish_agents(app, database, task_queue=TASK_QUEUE)
             async with database.write() as conn:
                 declared = dict.fromkeys([*declared_models(app.app, models.profiles), *specs])
                 await agents.publish_model_names(
                     conn, models.profiles, models.providers, task_queue=TASK_QUEUE, declared=declared
                 )
-            stage = Stage(app, models, database, client, skipper, directory / WORKSPACES)
+            stage = Stage(app, models, database, client, skipped, directory / WORKSPACES)
             try:
                 yield stage
             finally:

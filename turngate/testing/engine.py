@@ -23,7 +23,6 @@ from typing import TypedDict, Unpack
 import structlog
 from pydantic import JsonValue
 from temporalio.client import Client
-from temporalio.testing import TimeSkipper, TimeSkippingConfig
 
 from approvals_api.requests import decide as decide_request
 from approvals_api.requests.views import request_detail, request_page
@@ -55,6 +54,7 @@ from turngate.testing.harness import (
     TIME_SKIPPING,
     EngineHarness,
     OneModel,
+    SkippedTime,
     build_harness,
     until,
 )
@@ -91,7 +91,7 @@ class RunningApp:
     """A running app. Every method that waits fails after ``deadline`` (seconds) and says what it waited for."""
 
     def __init__(
-        self, harness: EngineHarness, agents: list[str], *, deadline: float, clock: TimeSkipper | None = None
+        self, harness: EngineHarness, agents: list[str], *, deadline: float, clock: SkippedTime | None = None
     ) -> None:
         self.services = harness.services
         self._agents = agents
@@ -138,11 +138,12 @@ class RunningApp:
     async def forward(self, run_id: str, by: timedelta) -> bool:
         """Skip time for a run; every timer on the way fires. False: the run ended earlier.
 
-        Needs an app that was started with ``clock=True``. Only the run's clock moves, not the tools' or the store's.
+        Needs an app that was started with ``clock=True``. The run's clock moves, and with it
+        the one that says whether a request's time is over; the tools' does not.
         """
         if self._clock is None:
             raise ConfigurationError("time cannot be skipped here: start the app with running_app(…, clock=True)")
-        return await self._clock.fast_forward(self._clock.client.get_workflow_handle(run_id), by)
+        return await self._clock.forward(run_id, by)
 
     async def decide(
         self,
@@ -289,13 +290,12 @@ async def running_app(app: App, directory: Path, **options: Unpack[RunningAppOpt
         switches = TIME_SKIPPING if clock else ()
         async with EmbeddedTemporal(directory / "temporal", switches=switches, lasting=False) as temporal:
             client = await Client.connect(temporal.address, data_converter=data_converter())
-            skipper = TimeSkipper(client, config=TimeSkippingConfig(enabled=False)) if clock else None
-            client = client if skipper is None else skipper.client
+            skipped = SkippedTime.of(client) if clock else None
             models = own_models if one is None else OneModel(one)
-            harness = await build_harness(loaded, client, database, models)
+            harness = await build_harness(loaded, skipped or client, database, models)
             async with harness.worker(graceful_shutdown_seconds=0.5):
                 names = [agent.name for agent in app.agents]
-                yield RunningApp(harness, names, deadline=options.get("deadline", DEADLINE_SECONDS), clock=skipper)
+                yield RunningApp(harness, names, deadline=options.get("deadline", DEADLINE_SECONDS), clock=skipped)
     finally:
         await own_models.aclose()
         await database.close()

@@ -9,11 +9,12 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final, Self, TypeVar
 
 from temporalio.client import Client
+from temporalio.testing import TimeSkipper, TimeSkippingConfig, WorkflowEnvironment
 
 from activities.engine.engine import Engine, ModelResolver
 from approvals_api.events.feed import EventFeed
@@ -29,6 +30,7 @@ from turngate.runtime.temporal_client import with_keys_of
 from turngate.runtime.worker_group import WorkerGroup
 from turngate.runtime.workspaces import ANYWHERE
 from turngate.store import agents
+from turngate.store.clock import now
 from turngate.store.database import Database
 from worker import WorkerOptions, build_engine, build_worker
 
@@ -80,6 +82,29 @@ class OneModel:
         return self.model
 
 
+class SkippedTime:
+    """The time of runs on a server that lets a test skip it, and the engine's clock, which is ahead by all that was skipped."""
+
+    def __init__(self, skipper: TimeSkipper | WorkflowEnvironment) -> None:
+        self._skipper = skipper
+        self._ahead = timedelta(0)
+        self.client = skipper.client
+
+    @classmethod
+    def of(cls, client: Client) -> Self:
+        """Return the time of a server that was started with :data:`TIME_SKIPPING`. Nothing is skipped yet."""
+        return cls(TimeSkipper(client, config=TimeSkippingConfig(enabled=False)))
+
+    def now(self) -> datetime:
+        """Return what the engine's clock says."""
+        return now() + self._ahead
+
+    async def forward(self, run_id: str, by: timedelta) -> bool:
+        """Skip time for a run; every timer on the way fires. False: the run ended earlier."""
+        self._ahead += by  # before its timers fire, or what they start would come too early
+        return await self._skipper.fast_forward(self.client.get_workflow_handle(run_id), by)
+
+
 class EngineHarness:
     """One engine: its store, its Temporal client, the API's operations on both, and workers on its own task queue."""
 
@@ -102,13 +127,18 @@ class EngineHarness:
 
 
 async def build_harness(
-    app: LoadedApp, client: Client, database: Database, models: ModelResolver, *, profiles: Profiles | None = None
+    app: LoadedApp,
+    server: Client | SkippedTime,
+    database: Database,
+    models: ModelResolver,
+    *,
+    profiles: Profiles | None = None,
 ) -> EngineHarness:
     """Publish a checked app's agents and return its engine. No worker runs yet.
 
     Args:
         app: as ``turngate.runtime.app_loader.check_app`` returns it.
-        client: connected with Turngate's data converter.
+        server: a client that is connected with Turngate's data converter, or the time of its server, if that can be skipped.
         database: migrated.
         models: resolves the agents' model names.
         profiles: named models that runs may ask for.
@@ -120,4 +150,6 @@ async def build_harness(
         declared = declared_models(app.app, named)
         await agents.publish_model_names(conn, named, (), task_queue=task_queue, declared=declared)
     engine = build_engine(app, database, models, profiles, grace=False, workspaces=ANYWHERE)
-    return EngineHarness(with_keys_of(client, database), database, engine, task_queue)
+    if isinstance(server, SkippedTime):
+        engine, server = replace(engine, clock=server.now), server.client
+    return EngineHarness(with_keys_of(server, database), database, engine, task_queue)

@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 
 from turngate.domain.agents.schedules import Timetable
+from turngate.store import tables
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.events import events
@@ -29,12 +31,20 @@ BASE = Schedule(
     model=None,
     conversation_id=None,
     unattended_asks="deny",
-    timetable=Timetable(every_seconds=60).model_dump_json(),
+    timetable=Timetable(every_seconds=1).model_dump_json(),
     overlap="skip",
     catch_up_seconds=600,
     notes="",
     created_by="ann",
 )
+
+
+HOUR_AGO = as_text(now() - timedelta(hours=1))
+
+
+def due() -> datetime:
+    """An instant of the timetable that is past, as the next ten are."""
+    return now().replace(microsecond=0) - timedelta(seconds=10)
 
 
 class Desk:
@@ -47,7 +57,10 @@ class Desk:
         async with self.database.write() as conn:
             if changes.get("conversation_id"):
                 await messages.create_conversation(conn, changes["conversation_id"])
-            return await schedules.create(conn, replace(BASE, **changes))
+            created = await schedules.create(conn, replace(BASE, **changes))
+            since = {"created_at": HOUR_AGO, "fires_after": HOUR_AGO}
+            await conn.execute(update(tables.schedules).where(tables.schedules.c.id == created.id).values(since))
+            return replace(created, **since)
 
     async def fire(self, at: datetime, agent: AgentAtFire | None = AGENT, **options: Any) -> Fire | None:
         async with self.database.write() as conn:
@@ -86,7 +99,7 @@ def outcome(fire: Fire | None) -> str | None:
 async def test_a_fire_that_comes_twice_opens_one_run(desk: Desk) -> None:
     """Its run is unattended, in the schedule's author's name, in a new conversation that begins with the input."""
     await desk.plant()
-    at = now()
+    at = due()
     first, again = await desk.fire(at), await desk.fire(at)
     assert first == again
     run = await desk.end(first)
@@ -112,7 +125,7 @@ async def test_a_fire_that_comes_twice_opens_one_run(desk: Desk) -> None:
 async def test_a_fire_finds_the_run_before_it_live(desk: Desk, overlap: Any, outcomes: list[str]) -> None:
     """It is skipped for good, waits for that run's end, or opens a run in parallel."""
     await desk.plant(overlap=overlap)
-    at = now()
+    at = due()
     first = await desk.fire(at)
     late, later = at + timedelta(seconds=1), at + timedelta(seconds=2)
     held_up = await desk.fire(late)
@@ -127,10 +140,10 @@ async def test_a_fire_finds_the_run_before_it_live(desk: Desk, overlap: Any, out
 async def test_fires_at_the_same_moment_open_one_run(desk: Desk) -> None:
     """Six transactions bring six instants at once: with ``skip`` one opens a run, and five see it."""
     await desk.plant()
-    at = now()
-    fired = await asyncio.gather(*(desk.fire(at + timedelta(milliseconds=each)) for each in range(6)))
+    at = due()
+    fired = await asyncio.gather(*(desk.fire(at + timedelta(seconds=each)) for each in range(6)))
     assert sorted(outcome(each) or "" for each in fired) == ["opened"] + ["skipped"] * 5
-    again = await asyncio.gather(*(desk.fire(at + timedelta(seconds=1)) for _ in range(6)))
+    again = await asyncio.gather(*(desk.fire(at + timedelta(seconds=6)) for _ in range(6)))
     assert {outcome(each) for each in again} == {"skipped"}
     assert again == [again[0]] * 6
 
@@ -139,7 +152,7 @@ async def test_runs_of_one_conversation_follow_each_other(desk: Desk, new_run) -
     """Each continues after the messages of the one before, and waits for any other live run in the conversation."""
     await desk.plant(conversation_id="conv_1", overlap="buffer_one")
     person = await new_run("conv_1")
-    at = now()
+    at = due()
     assert outcome(await desk.fire(at)) == "waiting"
     async with desk.database.write() as conn:
         await runs.end(conn, person.id, runs.Ending(status="completed"))
@@ -155,12 +168,11 @@ async def test_a_fire_that_comes_too_late_is_missed(desk: Desk) -> None:
 
     One that waited for a run's end is not late.
     """
-    await desk.plant(overlap="buffer_one", catch_up_seconds=10)
-    past = now() - timedelta(seconds=11)
-    assert outcome(await desk.fire(past)) == "missed"
-    assert outcome(await desk.fire(now(), None)) == "missed"
-    at = now() - timedelta(seconds=5)
-    first = await desk.fire(at - timedelta(microseconds=1))
+    await desk.plant(overlap="buffer_one", catch_up_seconds=20)
+    at = due()
+    assert outcome(await desk.fire(at - timedelta(seconds=30))) == "missed"
+    assert outcome(await desk.fire(at - timedelta(seconds=2), None)) == "missed"
+    first = await desk.fire(at - timedelta(seconds=1))
     assert outcome(await desk.fire(at)) == "waiting"
     await desk.change(catch_up_seconds=1)  # now the fire is older than the window
     await desk.end(first)
@@ -175,7 +187,7 @@ async def test_a_fire_that_comes_too_late_is_missed(desk: Desk) -> None:
 async def test_a_paused_or_deleted_schedule_opens_nothing(desk: Desk, column: str) -> None:
     """A fire that Temporal still sends opens nothing, nor does a waiting one. A manual fire of a paused one works."""
     await desk.plant(overlap="buffer_one")
-    at = now()
+    at = due()
     first = await desk.fire(at)
     waiting = at + timedelta(seconds=1)
     assert outcome(await desk.fire(waiting)) == "waiting"
@@ -194,7 +206,7 @@ async def test_a_paused_or_deleted_schedule_opens_nothing(desk: Desk, column: st
 async def test_only_one_fire_waits(desk: Desk) -> None:
     """One whose workflow was lost yields to the next; if Temporal sends it again after all, it stays skipped."""
     await desk.plant(overlap="buffer_one")
-    at = now()
+    at = due()
     first = await desk.fire(at)
     lost, following = at + timedelta(seconds=1), at + timedelta(seconds=2)
     assert [outcome(await desk.fire(each)) for each in (lost, lost, following)] == ["waiting"] * 3
@@ -208,7 +220,7 @@ async def test_only_one_fire_waits(desk: Desk) -> None:
 async def test_a_manual_fire_never_waits(desk: Desk) -> None:
     """A request for a run while one is live gets that run, and nothing is recorded."""
     await desk.plant(overlap="buffer_one")
-    at = now()
+    at = due()
     first = await desk.fire(at)
     refused = await desk.fire(at + timedelta(seconds=1), by="bob")
     assert first is not None
@@ -234,3 +246,41 @@ async def test_a_name_is_free_again_after_its_schedule_is_deleted(desk: Desk) ->
         await schedules.note_removed(conn, "sched_1")
         await schedules.note_removed(conn, "sched_2")  # which was not deleted
         assert [each.id for each in await schedules.to_sync(conn)] == ["sched_2"]
+
+
+@pytest.mark.parametrize(
+    "ahead",
+    [timedelta(milliseconds=1), timedelta(hours=-2), timedelta(days=400), timedelta(days=-20_000), None],
+    ids=["between", "before the schedule", "next year", "in 1972", "the first instant there is"],
+)
+async def test_i13_only_an_instant_of_the_stored_timetable_fires(desk: Desk, ahead: timedelta | None) -> None:
+    """I13: a message may bring any instant: one that the timetable does not have, or not yet, opens nothing and leaves no row."""
+    await desk.plant(catch_up_seconds=30 * 86_400)
+    at = datetime.min.replace(tzinfo=UTC) if ahead is None else due() + ahead
+    assert outcome(await desk.fire(at)) == ("waiting" if ahead == timedelta(days=400) else None)
+    async with desk.database.read() as conn:
+        assert await schedule_fires.newest(conn, "sched_1", limit=9) == []
+        assert await events.after(conn, 0, run_id=events.SYSTEM) == []
+
+
+async def test_i13_an_instant_from_before_a_change_or_a_pause_never_fires(desk: Desk) -> None:
+    """I13: after a change of the timetable, and after a resume, only what comes later counts; other changes lose no fire."""
+    await desk.plant()
+    at = due()
+    await desk.change(notes="Ask Ann.")
+    assert outcome(await desk.fire(at)) == "opened"
+    await desk.change(paused_at=as_text(at))
+    await desk.change(paused_at=None)
+    assert await desk.fire(at + timedelta(seconds=1)) is None
+    await desk.plant(id="sched_2", name="other")
+    async with desk.database.write() as conn:
+        other = await schedules.get(conn, "sched_2", hold=True)
+        assert other is not None
+        await schedules.change(conn, other, timetable=Timetable(every_seconds=2).model_dump_json())
+        assert await schedule_fires.settle(conn, "sched_2", at, AGENT) is None
+
+
+async def test_a_fire_that_its_jitter_put_off_is_not_late(desk: Desk) -> None:
+    """Its instant on the timetable is before its start by up to the jitter, also where that is longer than the window."""
+    await desk.plant(catch_up_seconds=10, timetable=Timetable(every_seconds=1, jitter_seconds=600).model_dump_json())
+    assert outcome(await desk.fire(due() - timedelta(minutes=9))) == "opened"

@@ -198,20 +198,25 @@ _LAST_YEAR: Final = 9980
 """Beyond it, no date is sure to have a next one."""
 
 
-def next_fires(times: Timetable, after: datetime, count: int) -> list[datetime]:
+def next_fires(times: Timetable, after: datetime, count: int, *, days: int = _DAYS_AHEAD) -> list[datetime]:
     """Return the next times of a timetable, without its jitter: at most this many, none of them after ``ends_at``.
 
-    ``after``: aware. The time zone has to exist.
+    ``after``: aware. ``days``: how many days of a cron expression are looked at. The time zone has to exist.
     """
     begin = after
     if times.starts_at is not None and times.starts_at > after:
         begin = times.starts_at - timedelta(microseconds=1)
     if begin.year > _LAST_YEAR:
         return []
-    instants = _of_cron(times, begin) if times.cron is not None else _of_interval(times.every_seconds or 1, begin)
+    instants = _of_cron(times, begin, days) if times.cron is not None else _of_interval(times.every_seconds or 1, begin)
     ends_at = times.ends_at
     in_time = takewhile(lambda each: ends_at is None or each <= ends_at, instants)
     return list(islice(in_time, count))
+
+
+def has_fire(times: Timetable, at: datetime) -> bool:
+    """Tell whether a timetable has a fire at this very instant, without its jitter. The time zone has to exist."""
+    return next_fires(times, at - timedelta(microseconds=1), 1, days=2) == [at]
 
 
 def clock_changes(times: Timetable, after: datetime) -> list[str]:
@@ -261,12 +266,12 @@ def _of_interval(seconds: int, begin: datetime) -> Iterator[datetime]:
         yield datetime.fromtimestamp(n * seconds, UTC)
 
 
-def _of_cron(times: Timetable, begin: datetime) -> Iterator[datetime]:
+def _of_cron(times: Timetable, begin: datetime, days: int) -> Iterator[datetime]:
     zone = ZoneInfo(times.time_zone)
     texts = (times.cron or "").lower().split()
     minutes, hours = (field.values(text) for field, text in zip(_FIELDS[:2], texts[:2], strict=True))
     first = begin.astimezone(zone).date()
-    for number in range(first.toordinal() - 1, first.toordinal() + _DAYS_AHEAD):
+    for number in range(first.toordinal() - 1, first.toordinal() + days):
         day = date.fromordinal(number)
         if _fits_day(texts, day):
             local = (datetime.combine(day, time(hour, minute)) for hour in hours for minute in minutes)

@@ -376,6 +376,14 @@ class Request(ListedRequest):
         ends = self.expires_at is not None and self.ask_terms.on_expiry == "reject"
         return ends and from_text(self.expires_at or "") <= at
 
+    def rung_at(self, rung: int) -> datetime | None:
+        """Return when it climbs this rung of its ladder (from 0), if no one has decided it; None: it never does."""
+        ladder, opened_at = self.ask_terms.ladder, from_text(self.created_at)
+        if not 0 <= rung < len(ladder) or (self.parked_at is not None and self.expires_at is None):
+            return None
+        at = opened_at + timedelta(seconds=ladder[rung].after_seconds)
+        return at if self.expires_at is None or at < from_text(self.expires_at) else None
+
     @property
     def starts_at(self) -> str | None:
         """When its approved call may start; until then the approval can be taken back. None: at once, or it is not approved."""

@@ -367,13 +367,14 @@ async def close(
     conn: Connection,
     run: runs.Run,
     step: int,
-    open_calls: Failure,
+    open_calls: Failure | None,
     *,
     trail_of: Callable[[Sequence[calls.Call]], Trail | None] | None = None,
     is_last: Callable[[Trail | None], bool] | None = None,
 ) -> Closed | None:
     """Write the one message that closes a step and move the head to it; calls without a result get ``open_calls``.
 
+    ``open_calls`` None: no call may be open. LookupError is raised then, and nothing is written.
     ``trail_of``: what returns the step's trail, from its calls with their results; None: it has none. ``is_last``: what tells
     whether nothing follows in the transaction of a step with this trail; None: something does. Returns None when there was
     nothing to close. Safe to repeat: a closed step stays as it is.
@@ -385,6 +386,9 @@ async def close(
     if not rows:
         return None
     assistant, step_calls, corrective = _opened(rows)
+    if open_calls is None and any(call.result is None for call in step_calls):
+        raise LookupError(f"step {step} of run {run.id!r} has open calls, so it can't be closed yet")
+    open_calls = open_calls or CLOSED_BY_REPAIR
     if assistant.calls and corrective is None:
         step_calls = [await _settled(conn, call, assistant, open_calls) for call in step_calls]
     closed = _closed(run, step, _Opened(assistant, step_calls, corrective), open_calls, trail_of)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import func, insert, or_, select, update
 
-from turngate.domain.agents.schedules import FireStatus
+from turngate.domain.agents.schedules import FireStatus, has_fire
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.digest import derived_id
 from turngate.store.clock import as_text, now
@@ -62,7 +62,8 @@ async def settle(
 
     Returns:
         What happened to it; ``waiting``: try again later. None: nothing to do, because the schedule is gone or
-        paused. An extra fire never waits: while a run is live it is ``skipped``, with that run as ``reason``, and not stored.
+        paused, or its timetable has no such instant. An extra fire never waits: while a run is live it is ``skipped``, with that
+        run as ``reason``, and not stored.
 
     Raises sqlalchemy's IntegrityError when someone starts a run in the same conversation at this moment: try again.
     """
@@ -77,9 +78,21 @@ async def settle(
             skipped = replace(new, outcome="skipped", reason="the schedule was paused or deleted")
             await _note(conn, schedule, skipped, before)
         return None
-    if before is None and by is None and now() - fire_at > timedelta(seconds=schedule.catch_up_seconds):
+    is_new = before is None and by is None
+    if is_new and not _is_on_timetable(schedule, fire_at):
+        return None
+    if is_new and fire_at > now():
+        return replace(new, reason="it is still to come")
+    if is_new and _is_late(schedule, fire_at):
         late = f"no worker took it within {schedule.catch_up_seconds} s"
         return await _note(conn, schedule, replace(new, outcome="missed", reason=late), before)
+    return await _settle_due(conn, schedule, new, before, agent)
+
+
+async def _settle_due(
+    conn: Connection, schedule: Schedule, new: Fire, before: Fire | None, agent: AgentAtFire | None
+) -> Fire:
+    """Open the run of a fire whose time has come, or store why there is none."""
     if agent is None:
         unknown = f"the worker's app has no agent {schedule.agent!r}"
         return await _note(conn, schedule, replace(new, outcome="missed", reason=unknown), before)
@@ -89,9 +102,20 @@ async def settle(
     live = await _live(conn, schedule)
     if live is not None:
         return await _wait_or_skip(conn, schedule, new, before, live)
-    opened = replace(new, outcome="opened", run_id=derived_id("run", schedule_id, new.fire_at))
+    opened = replace(new, outcome="opened", run_id=derived_id("run", schedule.id, new.fire_at))
     await _open(conn, schedule, opened, agent)
     return await _note(conn, schedule, opened, before)
+
+
+def _is_on_timetable(schedule: Schedule, fire_at: datetime) -> bool:
+    """Tell whether the stored timetable has this instant, since it last changed. A message can say anything (I13)."""
+    return as_text(fire_at) > max(schedule.created_at, schedule.fires_after) and has_fire(schedule.times, fire_at)
+
+
+def _is_late(schedule: Schedule, fire_at: datetime) -> bool:
+    """Tell whether no one took a fire in time. Its jitter is not a delay."""
+    times = schedule.times
+    return now() - fire_at > timedelta(seconds=schedule.catch_up_seconds + times.jitter_seconds)
 
 
 async def _is_erased(conn: Connection, schedule: Schedule) -> bool:

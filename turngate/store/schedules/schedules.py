@@ -20,7 +20,8 @@ class Schedule:
 
     ``conversation_id``: the one that its runs continue with; None: each begins its own. ``model``: in place of the agent's;
     None: as the agent says when it fires. ``revision``: from 1, one more with each change. ``created_by``: in whose name
-    the runs are started. ``removed_at``: when Temporal no longer had it, after it was deleted.
+    the runs are started. ``fires_after``: when its timetable was last changed, or it was resumed: no earlier instant of the
+    timetable counts. ``removed_at``: when Temporal no longer had it, after it was deleted.
     """
 
     id: str
@@ -38,6 +39,7 @@ class Schedule:
     created_by: str
     revision: int = 1
     created_at: str = ""
+    fires_after: str = ""
     paused_at: str | None = None
     paused_by: str | None = None
     pause_reason: str = ""
@@ -53,7 +55,8 @@ class Schedule:
 
 async def create(conn: Connection, schedule: Schedule) -> Schedule:
     """Store a new schedule. Raises sqlalchemy's IntegrityError when another has its name."""
-    await conn.execute(insert(schedules).values(**{**vars(schedule), "created_at": as_text(now())}))
+    at = as_text(now())
+    await conn.execute(insert(schedules).values(**{**vars(schedule), "created_at": at, "fires_after": at}))
     created = await get(conn, schedule.id)
     if created is None:  # pragma: no cover - inserted above, in this transaction
         raise RuntimeError(f"schedule {schedule.id} vanished")
@@ -98,6 +101,9 @@ async def to_sync(conn: Connection) -> list[Schedule]:
 async def change(conn: Connection, schedule: Schedule, **values: Any) -> Schedule:
     """Set these columns and count the change; the caller has locked the schedule. Raises IntegrityError for a taken name."""
     revised = {**values, "revision": schedule.revision + 1}
+    times_change = values.get("timetable", schedule.timetable) != schedule.timetable
+    if times_change or (schedule.paused_at is not None and values.get("paused_at", schedule.paused_at) is None):
+        revised["fires_after"] = as_text(now())
     await conn.execute(update(schedules).where(schedules.c.id == schedule.id).values(**revised))
     return Schedule(**{**vars(schedule), **revised})
 

@@ -28,6 +28,8 @@ schedules = Table(
     Column("revision", Integer, nullable=False),
     Column("created_by", StorableText, nullable=False),
     Column("created_at", StorableText, nullable=False),
+    # Of the timetable, no earlier instant counts.
+    Column("fires_after", StorableText, nullable=False, server_default=""),
     Column("paused_at", StorableText),
     Column("paused_by", StorableText),
     Column("pause_reason", StorableText, nullable=False, server_default=""),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngate.domain.agents.schedules import Timetable, next_fires
+from turngate.domain.agents.schedules import Timetable, has_fire, next_fires
 
 THEN = datetime(2026, 3, 27, 12, 30, tzinfo=UTC)  # a Friday, two days before summer time begins in Berlin
 
@@ -59,3 +59,15 @@ def test_fires_come_in_order_and_after_the_instant(instant: datetime, cron: str)
     assert len(fires) == 5
     assert [instant, *fires] == sorted({instant, *fires})
     assert not any(each.second or each.microsecond for each in fires)
+
+
+@given(
+    st.integers(0, 4_000_000_000).map(lambda seconds: datetime.fromtimestamp(seconds, UTC)),
+    st.sampled_from(["0 8 * * 1-5", "0 0 * * *", "30 2 * * *", "59 23 31 12 *", "0 0 29 2 *"]),
+)
+def test_i13_a_timetable_has_its_fires_and_no_other_instant(instant: datetime, cron: str) -> None:
+    """I13: each of its next fires, at midnight and where a clock shows a time twice, too; none of the instants beside them."""
+    times = Timetable(cron=cron, time_zone="America/New_York")
+    fires = next_fires(times, instant, 3)
+    beside = [each + timedelta(seconds=by) for each in fires for by in (-60, -1, 1e-6, 60)]
+    assert [has_fire(times, each) for each in (*fires, *beside)] == [True] * 3 + [False] * 12
