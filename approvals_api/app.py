@@ -19,6 +19,7 @@ from approvals_api import v1
 from approvals_api.events.feed import EventFeed
 from approvals_api.events.notifier import keep_notifying
 from approvals_api.gateway.client import Gateway
+from approvals_api.health import store_problem
 from approvals_api.http.dependencies import ServicesDep
 from approvals_api.http.exact_routes import api_router
 from approvals_api.http.guards import Guards
@@ -179,25 +180,23 @@ async def livez() -> Liveness:
     responses=problems(
         {
             503: "`draining`: this process stops, and still serves what is sent to it; "
-            "`unavailable`: `store` or `temporal` is false, and cannot be reached; or `loop` is false: something held up "
+            "`unavailable`: `store` is false: it cannot be reached, or takes no writes, as on a full disk; or `temporal` is "
+            "false, and cannot be reached; or `loop` is false: something held up "
             "all requests of this process within the last 15 seconds, and its log says what"
         }
     ),
 )
 async def readyz(services: ServicesDep, request: Request) -> Response:
-    """Tell whether store and Temporal answer, and whether the process has kept answering and does not stop."""
+    """Tell whether the store takes writes, Temporal answers, and the process has kept answering and does not stop."""
     if request.app.state.draining:
         return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, "draining", "this process stops: use another one", {})
-    try:
-        await services.feed.last_seq()
-        store = True
-    except UnavailableError:
-        store = False
+    problem = await store_problem(services)
     temporal = await services.gateway.ready()
     watch: LoopWatch | None = request.app.state.loop_watch
-    answers = {"store": store, "temporal": temporal, "loop": watch is None or not watch.has_stalled}
+    answers = {"store": not problem, "temporal": temporal, "loop": watch is None or not watch.has_stalled}
     if all(answers.values()):
         return JSONResponse(Readiness(**answers).model_dump())
-    away = " and ".join(name for name in ("store", "temporal") if not answers[name])
-    reason = f"{away} cannot be reached" if away else "the event loop stalled: the log says what held it"
+    stalled = "" if answers["loop"] else "the event loop stalled: the log says what held it"
+    away = "" if temporal else "temporal cannot be reached"
+    reason = "; ".join(each for each in (problem, away, stalled) if each)
     return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", reason, answers)

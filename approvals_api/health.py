@@ -11,6 +11,7 @@ import shlex
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -56,6 +57,9 @@ NO_ROOM: Final = 200 * 1024**2
 CLOCKS_APART: Final = timedelta(seconds=2)
 BEATS_EVERY: Final = timedelta(minutes=3)
 """A heartbeat comes each minute, and one that was killed is listed for a little longer: an older one is from a slow clock."""
+WRITES_IN: Final = 1.0
+WRITES_COUNT_FOR: Final = timedelta(seconds=10)
+"""Probes come every few seconds, and many of them; a full disk is noticed within this time."""
 TASK_WAITS: Final = timedelta(seconds=10)
 """An idle worker takes a task at once."""
 WORST_FIRST: Final = get_args(HealthState)
@@ -199,6 +203,18 @@ async def _store_writes(services: Services) -> list[HealthCheck]:
         fix = "Make room on its disk, or make its file and directory writable for the user who runs Turngate. Nothing is lost."
         return [HealthCheck(name="store", state="wrong", says=says, fix=fix, command="turngate doctor")]
     return []
+
+
+async def store_problem(services: Services) -> str:
+    """Return why nothing can be decided, without details: strangers read it. Empty where writes are taken."""
+    try:
+        await services.feed.last_seq()
+        with suppress(TimeoutError):  # someone else may write for long
+            async with asyncio.timeout(WRITES_IN):
+                await services.database.try_to_write(unless_within=WRITES_COUNT_FOR)
+    except (UnavailableError, SQLAlchemyError):
+        return "store cannot be reached, or takes no writes"
+    return ""
 
 
 async def _temporal(services: Services) -> list[HealthCheck]:

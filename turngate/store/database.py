@@ -11,10 +11,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import sqlalchemy
 from sqlalchemy.engine import make_url
@@ -34,6 +34,9 @@ __all__ = ["Connection", "Database"]
 
 MIGRATION_LOCK = 7_488_321
 """Key of PostgreSQL's advisory lock around migrations; any number that no one else uses."""
+
+DISK_FULL: Final = "53100"
+"""PostgreSQL's SQLSTATE."""
 
 
 class _Backend(Protocol):
@@ -71,6 +74,7 @@ class Database:
         self._backend: _Backend = Sqlite(url) if sqlite else _postgresql(url, self.binding)
         self._is_server = not sqlite
         self._ring: KeyRing | None = None
+        self._wrote_at = float("-inf")
 
     @property
     def is_encrypted(self) -> bool:
@@ -142,10 +146,16 @@ class Database:
             if self.shares_sessions:
                 raise ConfigurationError(f"{SHARES_SESSIONS}: {what} with one that leads to PostgreSQL itself")
 
-    async def try_to_write(self) -> None:
-        """Commit a write that changes nothing. Raises UnavailableError, or SQLAlchemy's error, where none can be committed."""
+    async def try_to_write(self, *, unless_within: timedelta = timedelta()) -> None:
+        """Commit a write that changes nothing. Raises UnavailableError, or SQLAlchemy's error, where none can be committed.
+
+        ``unless_within``: one that succeeded so lately counts.
+        """
+        if time.monotonic() - self._wrote_at < unless_within.total_seconds():
+            return
         async with self.write() as connection:
             await connection.execute(sqlalchemy.text("UPDATE alembic_version SET version_num = version_num"))
+        self._wrote_at = time.monotonic()
 
     async def scrub(self) -> Sequence[str]:
         """Rewrite the database's files, so that nothing is left in them of rows that were emptied or deleted.
@@ -268,6 +278,12 @@ class _Metered:
         self.meter.transaction(self.kind, time.perf_counter() - self.began, failed=failed)
 
 
+def _is_full(error: BaseException | None) -> bool:
+    """Tell whether a driver's error says that the database's disk has no room."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code == sqlite3.SQLITE_FULL or getattr(error, "sqlstate", None) == DISK_FULL
+
+
 def _raise_outage(error: SQLAlchemyError) -> None:
     """Raise UnavailableError if it means that the database is away or busy."""
     if isinstance(error, PoolTimeoutError):
@@ -276,6 +292,10 @@ def _raise_outage(error: SQLAlchemyError) -> None:
         # SQLite's driver says OperationalError of a statement that is wrong, too ("no such table").
         if getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:
             return
+        if _is_full(error.orig):
+            raise UnavailableError(
+                "the database's disk is full, so nothing can be stored until there is room"
+            ) from error
         raise UnavailableError(f"the database cannot be reached or is busy: {error.orig}") from error
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         raise UnavailableError("the connection to the database was lost") from error

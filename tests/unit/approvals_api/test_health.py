@@ -16,6 +16,7 @@ from approvals_api.events.feed import EventFeed
 from approvals_api.gateway.task_queues import Poller, QueueLook
 from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
+from turngate.domain.errors import UnavailableError
 from turngate.store.clock import as_text
 from turngate.store.database import Database
 from turngate.store.events.deliveries import Backlog
@@ -181,3 +182,20 @@ async def test_a_store_that_takes_no_writes_is_found(sqlite: Database) -> None:
     findings = await health.examine(services, away=("temporal",))
     [store] = [each for each in findings.checks if each.name == "store"]
     assert (store.state, "takes no writes: disk is full" in store.says) == ("wrong", True)
+    assert await health.store_problem(services) == "store cannot be reached, or takes no writes"  # as /readyz says
+
+
+async def fill(database: Database) -> None:
+    """Write more than the file may grow to."""
+    async with database.write() as conn:
+        await conn.execute(text("PRAGMA max_page_count = 1"))  # it means: as many as there are
+        await conn.execute(text("CREATE TABLE filling AS SELECT hex(zeroblob(1000000)) AS x"))
+
+
+async def test_a_full_disk_is_called_so(tmp_path: Path) -> None:
+    """Not that the database is away or busy: what SQLite says when its file can't grow."""
+    database = Database(f"sqlite:///{tmp_path / 'full.db'}")
+    await database.migrate()
+    with pytest.raises(UnavailableError, match="disk is full"):
+        await fill(database)
+    await database.close()

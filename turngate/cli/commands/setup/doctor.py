@@ -305,7 +305,7 @@ async def _health(settings: Settings, client: Client | None) -> AsyncIterator[Fi
             settings=api_settings(settings, configured_channels(settings)),
         )
         for check in (await health.examine(services, away=away)).checks:
-            if check.name not in CHECKED_HERE and (check.name != "notifications" or check.state != "ok"):
+            if check.state != "ok" or check.name not in CHECKED_HERE | {"notifications"}:
                 yield _finding(check)
     except ConfigurationError as error:
         yield Finding("settings", error.message, good=False)
