@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import structlog
 
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.origins.origin import Origins
-from turngate.domain.policy.confined import always_asked
+from turngate.domain.policy.always_asked import always_asked
 from turngate.domain.policy.grants import Grant
 from turngate.domain.policy.judge import Judge
 from turngate.domain.policy.policy import BUILT_IN_ASKS, FactsOf, Policy, Verdict, evaluate, parse_policy
@@ -33,13 +33,6 @@ from turngate.store.runs.starters import starters_of
 
 CLAIMED = agent_of_source("")
 """How rules that allow and grants see the agent of an external call whose source is only claimed."""
-
-MAY_HAVE_HAPPENED: Final = "may-have-happened"
-"""The rule by which a ``once`` call is asked about that repeats one whose outcome is unknown."""
-SAME_CALL: Final = (
-    "The same call started before, in this run or one that it continues, and no one knows whether it took effect. "
-    "This would be another."
-)
 
 log = structlog.get_logger(__name__)
 
@@ -82,15 +75,14 @@ class RulesInForce:
         defaults: Defaults = (),
         origins: Origins | None = None,
         decided: bool = False,
-        repeats_unknown: bool = False,
+        may_have_happened: bool = False,
     ) -> Verdict:
         """Return the verdict for one call of the run; in a run that no one attends, no one is asked (see ``unattended``).
 
         ``raw_input``: the exact argument text; None: nothing is known of the arguments. ``defaults``: what it leaves out.
         ``origins``: where they come from; None:
         not known, or no rule needs it. ``decided``: a person has decided this call, so someone attends it whatever the run
-        says; or it was let through before. ``repeats_unknown``: no one knows whether an identical call, of this run or
-        of one that it continues, took effect.
+        says; or it was let through before. ``may_have_happened``: no one knows whether the same call took effect before.
         """
         run = self.run
         facts = None if raw_input is None else cache(partial(call_facts, raw_input, run.workspace, origins, defaults))
@@ -100,11 +92,7 @@ class RulesInForce:
             if if_trusted.answer == "allow":
                 verdict = verdict.model_copy(update={"reason": DISTRUSTED})
         if not decided:
-            verdict = always_asked(verdict, tool, params)
-        if (
-            repeats_unknown and tool.effect == "once" and verdict.answer == "allow"
-        ):  # it would happen twice, and no one would see it
-            verdict = Verdict(answer="ask", rule=MAY_HAVE_HAPPENED, reason=SAME_CALL, risk="high")
+            verdict = always_asked(verdict, tool, params, may_have_happened=may_have_happened)
         return verdict if run.attended or decided else unattended(verdict, tool, run.unattended_asks)
 
     def _by_rules(self, tool: Tool, params: Any, facts: FactsOf | None) -> Verdict:

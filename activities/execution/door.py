@@ -69,8 +69,7 @@ class Door:
     never let through. ``known_tool``: None when this worker's app no longer has it.
     ``findings``: of author's code that was called because an earlier redemption wanted an inspection; None: of none.
     ``end``: how the start of this very attempt ended, of which no one knows whether it took effect; None: it brings no such news.
-    ``stored_rules``: of :func:`turngate.store.policy.policies.glance`. ``is_last_open``: the other calls of its step have their
-    results.
+    ``stored_rules``, ``is_last_open``, ``may_have_happened``: as on record.
     """
 
     engine: Engine
@@ -86,6 +85,7 @@ class Door:
     end: UnknownEnd | None = None
     stored_rules: tuple[int, bool]
     is_last_open: bool
+    may_have_happened: bool
     _permission: Permission | None = field(default=None, init=False)
     _rules: RulesInForce | None = field(default=None, init=False)
 
@@ -117,6 +117,7 @@ class Door:
             end=end,
             stored_rules=on_record.stored_rules,
             is_last_open=on_record.is_last_open,
+            may_have_happened=on_record.may_have_happened,
         )
 
     @property
@@ -224,6 +225,7 @@ class Door:
             defaults=self.call.left_out,
             origins=await self._origins_for(rules),
             decided=decided,
+            may_have_happened=self.may_have_happened,
         )
         return results.denied(verdict.rule, verdict.reason) if verdict.answer == "deny" else verdict
 
@@ -312,6 +314,7 @@ class Door:
             idempotency_key=idempotency_key(self.run.id, self.call.tool_call_id),
             worker=None if is_external(self.run.agent) else self.engine.worker,
             build=None if is_external(self.run.agent) else self.engine.build,
+            repeat_key=self.call.running_key,
         )
         if permission.approval is None:
             note(self.conn, "ask.avoided", rule=permission.verdict.rule, grant=permission.verdict.grant_id)

@@ -39,7 +39,7 @@ from turngate.store.events.events import NewEvent
 from turngate.store.evidence import opening_event
 from turngate.store.policy import judgements
 from turngate.store.requests.requests import Request
-from turngate.store.runs import calls, families, runs
+from turngate.store.runs import calls, runs
 
 UNFINISHED = {"length", "content_filter", "refusal"}
 """Finish reasons of a response that is not complete; truncated arguments can be valid JSON (DESIGN §13)."""
@@ -214,7 +214,6 @@ class Planner:
         step, calls_made = response.step, response.message.calls
         keys = [repeat_key(call.tool_name, call.input) for call in calls_made]
         refused = await calls.refusals_by_key(conn, step.run.id, keys) if step.number > 1 else {}
-        may_have_happened = await families.unknown_before(conn, step.run, keys)
         if keys and is_external(step.run.agent) and (rejected := await rejected_before(conn, step.run)) is not None:
             refused = dict.fromkeys(keys, rejected)  # such a run has one call
         rules = await self.engine.rules(conn, step.run)
@@ -232,13 +231,9 @@ class Planner:
                     continue
                 tool, params, defaults = well_formed
                 of_call = await origins.for_rules(conn, rules, tool, call.input)
-                before = refused.get(key)
-                repeats_unknown = key in may_have_happened or (before is not None and before.kind == "unknown")
-                verdict = rules.verdict(
-                    tool, params, call.input, defaults=defaults, origins=of_call, repeats_unknown=repeats_unknown
-                )
+                verdict = rules.verdict(tool, params, call.input, defaults=defaults, origins=of_call)
             admitted = Admitted(call, position, tool, params, verdict, defaults)
-            closed = _closed(admitted, before)
+            closed = _closed(admitted, refused.get(key))
             classified.append(closed or admitted)
             if closed is None and tool.kind == "signal":
                 control_call = read_control_call(self.engine, tool, params)
@@ -294,12 +289,12 @@ class Planner:
 def _closed(admitted: Admitted, before: Failure | None) -> Closed | None:
     """Return a call that is closed without running and without asking, or None.
 
-    ``before``: the refusal of an identical call before, or that it may have happened; None: neither.
+    ``before``: the refusal of an identical call before.
     """
     verdict = admitted.verdict
     if verdict.answer == "deny":
         return Closed(admitted.call, admitted.position, results.denied(verdict.rule, verdict.reason), verdict)
-    if before is not None and before.kind != "unknown":
+    if before is not None:
         return Closed(admitted.call, admitted.position, results.repeated(before), verdict)
     return None
 

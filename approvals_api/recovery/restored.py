@@ -194,6 +194,7 @@ async def _count_as_started(conn: Connection, call: Call, request: requests.Requ
             decision_id=decision_id,
             idempotency_key=idempotency_key(call.run_id, call.tool_call_id),
             worker=WORKER,
+            repeat_key=call.running_key,
         ),
     )
     payload = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import importlib
+import json
 import logging
 import sys
 import time
@@ -24,9 +25,9 @@ from turngate.domain.tools.results import Failure, Ok
 from turngate.wire.external_calls import ExternalCallView, RunOrder
 
 
-async def record_of(sender: Sender, outside: ExternalCalls, name: str = "look_up") -> str:
+async def record_of(sender: Sender, outside: ExternalCalls, name: str = "look_up", raw_input: str = "{}") -> str:
     """Ask about a call; returns its record's id."""
-    return await outside.ask(GatedCall(tool_call_id="c1", name=name, input="{}"))
+    return await outside.ask(GatedCall(tool_call_id="c1", name=name, input=raw_input))
 
 
 async def test_i3_a_call_whose_process_died_waits_for_a_persons_word(sender: Sender) -> None:
@@ -54,7 +55,10 @@ async def test_i3_a_call_whose_process_died_waits_for_a_persons_word(sender: Sen
 
 
 async def test_i3_a_call_whose_end_cannot_be_reported_may_have_happened(sender: Sender) -> None:
-    """I3: its error can't be read, or its result can't be turned into a report: a person is asked at once, nothing is raised."""
+    """I3: its error can't be read, or its result can't be turned into a report: a person is asked at once, nothing is raised.
+
+    And while no one knows, the same call starts no second time without a person, though a rule allows it.
+    """
 
     class Unreadable(Exception):  # noqa: N818 - it is only unreadable
         def __str__(self) -> str:
@@ -71,7 +75,7 @@ async def test_i3_a_call_whose_end_cannot_be_reported_may_have_happened(sender: 
 
     for name, handler, to_report in (("raises", raises, ok_of), ("returns", returns, unreportable)):
         outside = ExternalCalls(sender.client, source=sender.source, conversation=name)
-        call = await record_of(sender, outside)
+        call = await record_of(sender, outside, raw_input=json.dumps({"unreportable": name}))
         await outside.all_answers([call], wait=None)
         settled = await outside.run(call, handler, to_report=to_report)
         assert isinstance(settled, Settled)
@@ -80,6 +84,13 @@ async def test_i3_a_call_whose_end_cannot_be_reported_may_have_happened(sender: 
         assert request["kind"] == "outcome"
         answer = await sender.api.decide(request, "respond", outcome="tell_model")
         assert answer.status_code == 200, answer.text
+    again = await record_of(
+        sender, ExternalCalls(sender.client, source=sender.source), raw_input='{"unreportable":"raises"}'
+    )
+    repeat = asyncio.create_task(outside.run(again, returns, to_report=ok_of))
+    request = await sender.decide("reject", message="Look first.")
+    assert (request["kind"], request["rule"]) == ("approval", "may-have-happened")
+    assert isinstance(await repeat, Settled)
 
 
 @pytest.mark.exhaustive
@@ -92,6 +103,39 @@ async def test_a_call_that_may_be_repeated_goes_to_the_next_process(sender: Send
     outcome = await outside.run(call, lambda order: asyncio.sleep(0, order.input), to_report=ok_of)
     assert outcome == Ran(result="{}")
     assert (await sender.client.get_external_call(call)).result == Ok(value={"value": "{}"})
+
+
+async def test_i3_a_call_that_its_framework_cancels_is_asked_about_at_once(sender: Sender) -> None:
+    """I3: long before its deadline a person is asked whether a once call happened, and the cancellation continues.
+
+    Of one that is cancelled before its start came through, nothing happened, and no one is asked.
+    """
+    at_work = asyncio.Event()
+
+    async def hangs(_order: object) -> str:
+        at_work.set()
+        await asyncio.sleep(3600)
+        return ""
+
+    outside = ExternalCalls(sender.client, source=sender.source, timeout=timedelta(hours=1))
+    call = await record_of(sender, outside, raw_input='{"cancelled": "at work"}')
+    await outside.all_answers([call], wait=None)
+    running = asyncio.create_task(outside.run(call, hangs, to_report=ok_of))
+    await asyncio.wait_for(at_work.wait(), 20)
+    running.cancel()
+    await asyncio.wait([running])
+    assert running.cancelled()
+    (request,) = await sender.pending()
+    assert request["kind"] == "outcome"
+    unstarted = await outside.ask(GatedCall(tool_call_id="c2", name="look_up", input='{"cancelled": "before"}'))
+    await outside.all_answers([unstarted], wait=None)
+    starting = asyncio.create_task(outside.run(unstarted, hangs, to_report=ok_of))
+    await asyncio.sleep(0)  # one turn of the loop: the start is on its way
+    starting.cancel()
+    await asyncio.wait([starting])
+    view = await until(partial(done, sender, unstarted), "the report that nothing happened")
+    assert isinstance(view.result, Failure)
+    assert view.result.kind == "nothing_happened"
 
 
 async def test_no_one_answers_in_time(sender: Sender) -> None:
@@ -145,7 +189,7 @@ async def test_a_report_that_is_not_taken_does_not_lose_the_result(
 ) -> None:
     """A tool that ran keeps its result when the report is refused. The log says so, and a person is asked what happened (I3)."""
     outside = ExternalCalls(sender.client, source=sender.source)
-    call = await record_of(sender, outside)
+    call = await record_of(sender, outside, raw_input='{"report": "untrue"}')
     await outside.all_answers([call], wait=None)
 
     def untrue(_result: str) -> Failure:

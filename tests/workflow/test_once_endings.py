@@ -325,3 +325,33 @@ async def test_i3_the_same_call_is_not_allowed_twice_while_no_one_knows(
         assert (await engine.ended(run)).status == "completed"
         assert (await engine.results(run))["again"].kind == "rejected"
     assert len(bank.booked["loses_its_connection"]) == 2
+
+
+async def test_i3_no_other_run_repeats_what_may_have_happened(client: Client, database: Database, bank: Bank) -> None:
+    """I3: nor does a call that was planned before that was so, or one of another conversation, until a person approves one."""
+
+    async def loses_its_first(_ctx: ToolContext, start: int) -> Any:
+        if start == 1:
+            raise ConnectionResetError
+        return {"paid": "yes"}
+
+    twice = says(*(call("loses_its_first", "{}", each) for each in ("first", "beside")))
+    model = ListModel(twice, says("Done."), *[says(call("loses_its_first", "{}", "c")), says("Done.")] * 2)
+    limits = Limits(concurrency=1)
+    async with stack(client, database, bank.tool(loses_its_first), model=model, limits=limits) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run, kind="outcome"), "respond", outcome="tell_model")
+        beside = await engine.request(run, kind="approval")
+        assert (beside.tool_call_id, beside.rule, beside.risk) == ("beside", "may-have-happened", "high")
+        await engine.decide(beside, "reject", message="look first")
+        assert (await engine.ended(run)).status == "completed"
+        other = await engine.start()
+        repeat = await engine.request(other)
+        assert repeat.rule == "may-have-happened"
+        assert len(bank.booked["loses_its_first"]) == 1
+        await engine.decide(repeat, "approve")
+        assert (await engine.ended(other)).status == "completed"
+        assert len(bank.booked["loses_its_first"]) == 2
+        last = await engine.start()
+        assert (await engine.ended(last)).status == "completed"
+    assert len(bank.booked["loses_its_first"]) == 3

@@ -13,7 +13,7 @@ from functools import cache, partial
 from typing import Any, Final, Literal, get_args
 
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.policy.confined import always_asked
+from turngate.domain.policy.always_asked import always_asked
 from turngate.domain.policy.grants import Grant
 from turngate.domain.policy.policy import Policy, Verdict, VerdictKind, evaluate
 from turngate.domain.policy.unattended import unattended

@@ -16,7 +16,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from turngate.domain.origins.origin import Origins
-from turngate.domain.policy.confined import always_asked
+from turngate.domain.policy.always_asked import always_asked
 from turngate.domain.policy.facts import CallFacts, Finding
 from turngate.domain.policy.grants import Grant, GrantPattern, same_json, with_left_out
 from turngate.domain.policy.policy import FactsOf, Policy, Rule, Verdict, VerdictKind, evaluate, grant_answers

@@ -285,7 +285,7 @@ class _RunEvidence:
             "calls": [vars(each) for each in self.calls.values()],
             "decisions": [vars(each) for each in self.decisions.values()],
             "approvals": [vars(each) for each in self.approvals.values()],
-            "executions": [vars(each) for each in self.executions.values()],
+            "executions": [_without_key(each) for each in self.executions.values()],
             "messages": [dict(each) for each in self.messages.values()],
             "queued": [vars(each) for each in self.queued.values()],
             "steps": [vars(each) for each in self.steps],
@@ -655,6 +655,11 @@ def _decoded(text: str) -> JsonValue:
     except (ValueError, RecursionError):
         return None
     return value
+
+
+def _without_key(row: Execution) -> dict[str, object]:
+    """Return an execution as the digests of erased rows have it; releases of before had no key to find it by."""
+    return {name: value for name, value in vars(row).items() if name != "repeat_key"}
 
 
 def _present(row: Request | Decision, names: Sequence[str]) -> list[str]:

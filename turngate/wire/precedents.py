@@ -42,8 +42,8 @@ _SAME: Final[dict[SameCallState, tuple[str, str]]] = {
 class SameCallView(View):
     """Another call of the same tool with the same arguments, for a call that would not be harmless twice.
 
-    ``request_id``: of one that waits; None: the newest of those that were let through, of this run or within the last hour.
-    ``at``: when that was approved, started or ended.
+    ``request_id``: of one that waits; None: one that was let through. That is the newest of this run or of the last hour, and
+    the newest that may have happened. ``at``: when it was approved, started or ended.
     """
 
     state: SameCallState

@@ -1,7 +1,8 @@
 """Calls that are the same as one that waits: another that waits, too, and those that ran lately. One query for a whole list.
 
-Found by ``repeat_key``: pending requests by its index, those of the same run by the calls', those of other runs among the
-approvals that were decided last. So nothing is found that ran in another run long ago, or there without a person's approval.
+Found by ``repeat_key``: pending requests by their arguments, executions by those that ran, whatever let them through. In another
+run only those of the last hour count, and those that may have happened. One that was approved and is
+about to start is looked for among the approvals that were decided last.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Any, Final, Literal, get_args
 
-from sqlalchemy import bindparam, func, literal_column, select, union_all
+from sqlalchemy import ColumnElement, FromClause, Select, bindparam, exists, func, literal_column, select, union_all
 
 from turngate.domain.requests import ExecutionState
 from turngate.store.clock import as_text, now
@@ -20,7 +21,7 @@ from turngate.store.tables import calls, executions, requests
 from turngate.store.texts import among, listed
 
 MOST_RECENT: Final = 500
-"""Approvals of other runs that are looked through, the newest."""
+"""Decided requests that are looked through for a call that is about to start, the newest."""
 RECENT: Final = timedelta(hours=1)
 
 
@@ -31,6 +32,17 @@ class SameCall:
     state: Literal["waits", "approved"] | ExecutionState
     request_id: str | None = None
     at: str | None = None
+
+
+def may_have_happened(execution: FromClause) -> ColumnElement[bool]:
+    """Build the condition that no one knows whether it took effect, and no one has approved the same call again since (I3)."""
+    later = executions.alias()
+    approved_since = exists().where(
+        later.c.repeat_key == execution.c.repeat_key,
+        later.c.decision_id.is_not(None),
+        later.c.started_at > execution.c.ended_at,
+    )
+    return (execution.c.state == literal_column("'unknown'")) & ~approved_since
 
 
 _ASKING = (
@@ -57,15 +69,27 @@ _WAITING = (
     .limit(literal_column("1"))
     .scalar_subquery()
 )
-_STATE = func.coalesce(executions.c.state, "approved").label("state")
-_LATEST = func.max(func.coalesce(executions.c.ended_at, executions.c.started_at)).label("at")
-_IN_RUN = (
-    select(_ASKING.c.id, executions.c.state, _LATEST)
-    .join_from(_ASKING, calls, (calls.c.run_id == _ASKING.c.run_id) & (calls.c.repeat_key == _ASKING.c.repeat_key))
-    .join(executions, (executions.c.run_id == calls.c.run_id) & (executions.c.tool_call_id == calls.c.tool_call_id))
-    .where(calls.c.tool_call_id != _ASKING.c.tool_call_id, calls.c.edited_input.is_(None))
-    .group_by(_ASKING.c.id, executions.c.state)
-)
+
+
+def _ran(*also: ColumnElement[bool]) -> Select[Any]:
+    """Build the search for executions of the same arguments, in one of all states: the index has key, state and start."""
+    another = (executions.c.run_id != _ASKING.c.run_id) | (executions.c.tool_call_id != _ASKING.c.tool_call_id)
+    return (
+        select(
+            _ASKING.c.id,
+            executions.c.state,
+            func.max(func.coalesce(executions.c.ended_at, executions.c.started_at)).label("at"),
+        )
+        .join_from(_ASKING, executions, executions.c.repeat_key == _ASKING.c.repeat_key)
+        .where(another, *also)
+        .group_by(_ASKING.c.id, executions.c.state)
+    )
+
+
+_STATES: Final[list[ColumnElement[str]]] = [literal_column(f"'{each}'") for each in get_args(ExecutionState)]
+_LATELY = _ran(executions.c.state.in_(_STATES), executions.c.started_at >= bindparam("since"))
+_IN_RUN = _ran(executions.c.run_id == _ASKING.c.run_id)
+_UNKNOWN = _ran(may_have_happened(executions))
 _RECENT = (
     select(requests.c.run_id, requests.c.tool_call_id, requests.c.repeat_key, requests.c.verb, requests.c.decided_at)
     .where(requests.c.status != literal_column("'pending'"), requests.c.decided_at >= bindparam("since"))
@@ -82,45 +106,42 @@ _ASKED_AGAIN = (
     )
     .exists()
 )
-_APPROVED_LATELY = (
-    select(
-        _ASKING.c.id,
-        _STATE,
-        func.max(func.coalesce(executions.c.ended_at, executions.c.started_at, _RECENT.c.decided_at)).label("at"),
-    )
+_STARTED = (
+    select(executions.c.run_id)
+    .where(executions.c.run_id == _RECENT.c.run_id, executions.c.tool_call_id == _RECENT.c.tool_call_id)
+    .exists()
+)
+_ABOUT_TO_RUN = (
+    select(_ASKING.c.id, literal_column("'approved'").label("state"), func.max(_RECENT.c.decided_at).label("at"))
     .join_from(_ASKING, _RECENT, _RECENT.c.repeat_key == _ASKING.c.repeat_key)
     .join(calls, (calls.c.run_id == _RECENT.c.run_id) & (calls.c.tool_call_id == _RECENT.c.tool_call_id))
-    .outerjoin(
-        executions,
-        (executions.c.run_id == _RECENT.c.run_id) & (executions.c.tool_call_id == _RECENT.c.tool_call_id),
-    )
-    .where(
-        _RECENT.c.verb == literal_column("'approve'"),
-        # Its own earlier request is of another call that means the same only if it ran.
-        (_RECENT.c.run_id != _ASKING.c.run_id) | (_RECENT.c.tool_call_id != _ASKING.c.tool_call_id),
-        # Approved and neither started nor settled nor asked again: it is about to run.
-        executions.c.state.is_not(None) | (calls.c.result.is_(None) & ~_ASKED_AGAIN),
-    )
-    .group_by(_ASKING.c.id, _STATE)
+    .where(_RECENT.c.verb == literal_column("'approve'"), calls.c.result.is_(None), ~_STARTED, ~_ASKED_AGAIN)
+    .group_by(_ASKING.c.id)
 )
 _SAME = union_all(
     select(_ASKING.c.id, literal_column("'waits'").label("state"), _WAITING.label("at")),
+    _LATELY,
     _IN_RUN,
-    _APPROVED_LATELY,
+    _UNKNOWN,
+    _ABOUT_TO_RUN,
 )
 
 
 async def same_calls(conn: Connection, request_ids: Iterable[str]) -> dict[str, list[SameCall]]:
-    """Return by pending approval the calls that are the same: one that waits, and the latest of those that ran or will."""
+    """Return by pending approval the calls that are the same.
+
+    They are one that waits, the latest of those that ran or will, and the latest that may have happened.
+    """
     values = {"requests": listed(request_ids), "since": as_text(now() - RECENT)}
-    waiting: dict[str, SameCall] = {}
-    latest: dict[str, SameCall] = {}
+    same: dict[str, dict[str, SameCall]] = {}
     for row in await conn.execute(_SAME, values):
+        of_request = same.setdefault(row.id, {})
         if row.at is None:
             continue
         if row.state == "waits":
-            waiting[row.id] = SameCall(state="waits", request_id=row.at)
-        elif row.id not in latest or row.at > (latest[row.id].at or ""):
-            latest[row.id] = SameCall(state=row.state, at=row.at)
-    both = {request_id: (waiting.get(request_id), latest.get(request_id)) for request_id in (*waiting, *latest)}
-    return {request_id: [each for each in pair if each is not None] for request_id, pair in both.items()}
+            of_request["waits"] = SameCall(state="waits", request_id=row.at)
+            continue
+        for place in ("latest", *(["unknown"] if row.state == "unknown" else [])):
+            if place not in of_request or row.at > (of_request[place].at or ""):
+                of_request[place] = SameCall(state=row.state, at=row.at)
+    return {request_id: list(dict.fromkeys(by_place.values())) for request_id, by_place in same.items()}

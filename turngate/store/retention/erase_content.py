@@ -70,6 +70,7 @@ EMPTY: Final[Mapping[tuple[str, str], str]] = {
     ("runs", "world"): "",
     ("queued_messages", "fingerprint"): "",
     ("calls", "repeat_key"): "",
+    ("executions", "repeat_key"): "",
     ("external_calls", "repeat_key"): "",
 }
 """What erased documents become; by default NULL, or :data:`ERASED` where a column needs a value."""
@@ -79,6 +80,7 @@ HASHES: Final = frozenset(
         ("calls", "whole_result"),
         ("calls", "repeat_key"),
         ("requests", "repeat_key"),
+        ("executions", "repeat_key"),
         ("external_calls", "repeat_key"),
         ("runs", "request_fingerprint"),
         ("runs", "world"),
@@ -231,7 +233,7 @@ def _with_content(conversation_id: str) -> list[tuple[Table, ColumnElement[bool]
         if name == "events":
             rows = and_(rows, events.c.words.is_not(None), events.c.type != "conversation.erased")
         elif name == "executions":
-            rows = and_(rows, table.c.partial_output != "")
+            rows = and_(rows, or_(table.c.partial_output != "", table.c.repeat_key != ""))
         tables.append((table, rows))
     return tables
 

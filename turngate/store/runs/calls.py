@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from pydantic_core import PydanticSerializationError
 from sqlalchemy import Select, bindparam, func, insert, select, tuple_, update
 
-from turngate.domain.digest import call_digest
+from turngate.domain.digest import call_digest, repeat_key
 from turngate.domain.runs.budgets import AFTER_THE_STEP
 from turngate.domain.tools.defaults import Defaults, read_stored
 from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok
@@ -101,6 +101,11 @@ class Call:
     def running_input(self) -> str:
         """The exact text that runs: an operator's, when the call was edited, or else the model's own."""
         return self.edited_input or self.input
+
+    @property
+    def running_key(self) -> str:
+        """What is equal for calls that mean the same, by the text that runs."""
+        return repeat_key(self.tool_name, self.edited_input) if self.edited_input else self.repeat_key
 
     @property
     def left_out(self) -> Defaults:
@@ -328,23 +333,17 @@ async def set_child(conn: Connection, run_id: str, tool_call_id: str, child_run_
 
 
 async def refusals_by_key(conn: Connection, run_id: str, keys: Sequence[str]) -> dict[str, Failure]:
-    """Return repeat key → refusal, for keys this run's rules or operators refused before (I12).
-
-    Of a key that was not refused: the result ``unknown`` of a call that may have happened (I3).
-    """
+    """Return repeat key → refusal, for keys this run's rules or operators refused before (I12)."""
     if not keys:
         return {}
     query = select(calls.c.repeat_key, calls.c.result, calls.c.step, calls.c.position).where(
         calls.c.run_id == run_id, calls.c.repeat_key.in_(keys), calls.c.result.is_not(None)
     )
     refused: dict[str, Failure] = {}
-    unknown: dict[str, Failure] = {}
     # The refusal itself comes before those that repeat it. Sorted here: SQLite would read all of a run's calls by the
     # index that gives their order, in place of the few by their key.
     for row in sorted(await conn.execute(query), key=lambda row: (row.step, row.position)):
         result = TOOL_RESULT.validate_json(row.result)
         if isinstance(result, Failure) and result.kind in {"rejected", "denied"}:
             refused.setdefault(row.repeat_key, result)
-        elif isinstance(result, Failure) and result.kind == "unknown":
-            unknown.setdefault(row.repeat_key, result)
-    return unknown | refused
+    return refused

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import bindparam, exists, func, select, tuple_, update
+from sqlalchemy import bindparam, exists, func, literal_column, select, tuple_, update
 
 from turngate.domain.requests import ExecutionState, RequestStatus
 from turngate.store.clock import as_text, now
@@ -14,6 +14,7 @@ from turngate.store.database import Connection
 from turngate.store.joined import parts
 from turngate.store.policy.policies import GLANCE
 from turngate.store.requests.requests import Request
+from turngate.store.requests.same_calls import may_have_happened
 from turngate.store.runs.calls import SETTLE, Call, Disposition
 from turngate.store.runs.runs import Run
 from turngate.store.tables import calls, executions, requests, runs
@@ -50,8 +51,18 @@ _IS_LAST_OPEN = ~exists().where(
     _OTHERS.c.tool_call_id != calls.c.tool_call_id,
     _OTHERS.c.result.is_(None),
 )
+
+
+_OTHER = executions.alias()
+_MAY_HAVE_HAPPENED = exists().where(
+    calls.c.repeat_key != literal_column("''"),
+    calls.c.edited_input.is_(None),
+    _OTHER.c.repeat_key == calls.c.repeat_key,
+    (_OTHER.c.run_id != calls.c.run_id) | (_OTHER.c.tool_call_id != calls.c.tool_call_id),
+    may_have_happened(_OTHER),
+)
 _ON_RECORD = (
-    select(calls, executions, runs, requests, *GLANCE, _IS_LAST_OPEN)
+    select(calls, executions, runs, requests, *GLANCE, _IS_LAST_OPEN, _MAY_HAVE_HAPPENED)
     .select_from(
         _CALLS.join(runs, runs.c.id == calls.c.run_id).outerjoin(
             requests, (requests.c.run_id == calls.c.run_id) & (requests.c.tool_call_id == calls.c.tool_call_id)
@@ -94,7 +105,8 @@ _SIBLINGS = (
 class Execution:
     """One execution. ``attempts``: how often the handler was started. ``digest``: recomputed from the bytes that ran.
 
-    ``worker``, ``build``: the process of its newest start; None: not known.
+    ``worker``, ``build``: the process of its newest start; None: not known. ``repeat_key``: of the arguments that ran; empty: not
+    known.
     """
 
     run_id: str
@@ -109,6 +121,7 @@ class Execution:
     ended_at: str | None
     worker: str | None = None
     build: str | None = None
+    repeat_key: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +130,8 @@ class OnRecord:
 
     ``execution``: None while it was never let through. ``requests``: those about it, in no order. ``stored_rules``: what
     :func:`turngate.store.policy.policies.glance` returns at the same moment. ``is_last_open``: the other calls of its step have
-    their results.
+    their results. ``may_have_happened``: the same call started before, in this run or any other, no one knows whether it took
+    effect, and no one has approved it again since (I3).
     """
 
     run: Run
@@ -126,6 +140,7 @@ class OnRecord:
     requests: tuple[Request, ...]
     stored_rules: tuple[int, bool]
     is_last_open: bool
+    may_have_happened: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +164,7 @@ class Sibling:
 class NewExecution:
     """An execution as it begins. ``decision_id``: the decision that is redeemed; None: policy allowed the call.
 
-    ``worker``, ``build``: the process that starts it; None: another program does.
+    ``worker``, ``build``: the process that starts it; None: another program does. ``repeat_key``: as in :class:`Execution`.
     """
 
     run_id: str
@@ -159,6 +174,7 @@ class NewExecution:
     idempotency_key: str
     worker: str | None = None
     build: str | None = None
+    repeat_key: str = ""
 
 
 async def get(conn: Connection, run_id: str, tool_call_id: str) -> Execution | None:
@@ -190,7 +206,7 @@ async def on_record(conn: Connection, run_id: str, tool_call_id: str) -> OnRecor
     if not rows:
         return None
     call, execution, run, _request = parts(rows[0], calls, executions, runs, requests)
-    *_columns, version, has_grants, is_last_open = rows[0]
+    *_columns, version, has_grants, is_last_open, may_have_happened = rows[0]
     about_call = [parts(row, calls, executions, runs, requests)[-1] for row in rows]
     return OnRecord(
         run=Run(**run or {}),
@@ -199,6 +215,7 @@ async def on_record(conn: Connection, run_id: str, tool_call_id: str) -> OnRecor
         requests=tuple(Request(**each) for each in about_call if each is not None),
         stored_rules=(version or 0, bool(has_grants)),
         is_last_open=bool(is_last_open),
+        may_have_happened=bool(may_have_happened),
     )
 
 

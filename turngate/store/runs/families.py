@@ -10,7 +10,7 @@ from sqlalchemy import Select, bindparam, func, literal, select
 
 from turngate.store.database import Connection
 from turngate.store.runs.runs import Run
-from turngate.store.tables import calls, executions, runs
+from turngate.store.tables import runs
 from turngate.store.texts import among, listed
 
 MOST_ABOVE: Final = 10
@@ -61,21 +61,6 @@ _FORKS = (
     .group_by(runs.c.forked_from_run_id)
 )
 _ROWS = select(runs).where(runs.c.id.in_(among("run_ids")))
-
-
-async def unknown_before(conn: Connection, run: Run, keys: Sequence[str]) -> set[str]:
-    """Return those of these repeat keys under which a run that this one continues made a call that may have happened (I3).
-
-    Empty, and without a query, for a run that continues none.
-    """
-    if run.forked_from_run_id is None or not keys:
-        return set()
-    line = (await conn.execute(_UP, {"run": run.id})).scalars()
-    is_of_call = (executions.c.run_id == calls.c.run_id) & (executions.c.tool_call_id == calls.c.tool_call_id)
-    unknown = select(calls.c.repeat_key).join(executions, is_of_call).where(executions.c.state == "unknown")
-    before = [each for each in line if each != run.id]
-    rows = await conn.execute(unknown.where(calls.c.run_id.in_(before), calls.c.repeat_key.in_(keys)))
-    return set(rows.scalars())
 
 
 async def family_of(conn: Connection, run: Run) -> Family:

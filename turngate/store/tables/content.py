@@ -104,6 +104,7 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
     "executions": TextColumns(
         owner=Owner.RUN,
         content=_names("partial_output"),
+        hashes=_names("repeat_key"),
         digests=_names("digest"),
         plain=_names("run_id tool_call_id state decision_id idempotency_key started_at ended_at worker build"),
     ),

@@ -264,6 +264,9 @@ executions = Table(
     # The process that runs it, and its build.
     Column("worker", StorableText),
     Column("build", StorableText),
+    # Equal for calls that mean the same (turngate.domain.digest.repeat_key), by the arguments that ran. Empty: not known.
+    Column("repeat_key", StorableString(64), nullable=False, server_default=""),
+    Index("ix_executions_repeat_key", "repeat_key", "state", "started_at"),
 )
 
 # Results too large to be shown to a model, whole, by the SHA-256 of their text.

@@ -1,0 +1,32 @@
+"""What happens to a verdict that allows a call which needs a person each time: neither a rule nor a grant allows that."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.tools.tool import Tool
+
+UNCONFINED: Final = "unconfined"
+NETWORK: Final = "network"
+MAY_HAVE_HAPPENED: Final = "may-have-happened"
+"""The rules by which such calls are asked about: their processes would run unconfined, or with the network; the same ``once``
+call started before, and no one knows whether it took effect (I3)."""
+SAME_CALL: Final = "The same call started before, and no one knows whether it took effect. This would be another."
+
+
+def always_asked(verdict: Verdict, tool: Tool, params: Any, *, may_have_happened: bool = False) -> Verdict:
+    """Return the verdict for a call of the tool, which a person is asked about each time where that is needed.
+
+    Rules and grants weren't written for a process that can reach the inbox, or other machines, nor for a call that would happen
+    twice without anyone seeing it. ``params``: decoded. ``may_have_happened``: of the same call.
+    """
+    if verdict.answer != "allow":
+        return verdict
+    if may_have_happened and tool.effect == "once":
+        return Verdict(answer="ask", rule=MAY_HAVE_HAPPENED, reason=SAME_CALL, risk="high")
+    confinement = None if tool.confinement is None else tool.confinement(params)
+    if confinement is None or not confinement.always_asks:
+        return verdict
+    rule = NETWORK if confinement.confined else UNCONFINED
+    return Verdict(answer="ask", rule=rule, reason=confinement.text, risk="high")
