@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.facts import CallFacts, ResolvedPath
-from turngate.domain.policy.policy import Policy, Rule
+from turngate.domain.policy.policy import STORED_RULES_UNREADABLE, Policy, Rule
 from turngate.domain.text.json_pointers import AMBIGUOUS, decode_arguments
 from turngate.domain.tools.defaults import Defaults
 from turngate.policies.shell.parser import read_command
@@ -59,7 +59,7 @@ def _single_slash(path: str) -> str:
 
 
 UNREADABLE: Final = Rule(
-    name="stored-rules-unreadable",
+    name=STORED_RULES_UNREADABLE,
     verdict="ask",
     tools=["*"],
     reason="The stored rules cannot be read by this worker, so a person is asked. Store them again, or update the worker.",

@@ -42,6 +42,9 @@ FactsOf = Callable[[], CallFacts]
 PROTECTED: Final = "protected"
 """The rule of calls that may change a place that other programs obey (:mod:`turngate.domain.policy.protected`)."""
 
+STORED_RULES_UNREADABLE: Final = "stored-rules-unreadable"
+"""The rule of all calls while the stored rules can't be read."""
+
 BUILT_IN_ASKS: Final = frozenset({"default", "tool:ask", "tool:ask-error", PROTECTED})
 """The rules of verdicts that ask although no rule of the policy does."""
 

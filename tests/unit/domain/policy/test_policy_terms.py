@@ -10,10 +10,19 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from turngate import Policy, Rule, interaction_tool, tool
+from turngate.domain.policy.always_asked import MAY_HAVE_HAPPENED, NETWORK, UNCONFINED
 from turngate.domain.policy.command_line import Unparsable
 from turngate.domain.policy.facts import CallFacts, ResolvedPath
 from turngate.domain.policy.grants import Grant, GrantPattern
-from turngate.domain.policy.policy import FactsOf, ShadowVerdict, Verdict, evaluate, parse_policy
+from turngate.domain.policy.policy import (
+    PROTECTED,
+    STORED_RULES_UNREADABLE,
+    FactsOf,
+    ShadowVerdict,
+    Verdict,
+    evaluate,
+    parse_policy,
+)
 from turngate.domain.policy.terms import PLAIN_TERMS, AskTerms
 from turngate.domain.policy.unattended import unattended
 from turngate.domain.text.json_pointers import decode_arguments
@@ -356,6 +365,18 @@ def test_an_unattended_call_is_parked_asked_or_refused(
     assert all(words in verdict.reason for words in says), verdict.reason
     refused = answer == "deny" and before.answer == "ask"
     assert verdict.rule == ("unattended" if refused else before.rule)
+
+
+@pytest.mark.parametrize(
+    "rule", [UNCONFINED, NETWORK, MAY_HAVE_HAPPENED, PROTECTED, STORED_RULES_UNREADABLE, "default", "tool:ask"]
+)
+def test_a_refusal_advises_to_change_no_rule_that_no_one_wrote(rule: str) -> None:
+    """Where no rule could allow the call, the refusal says why a person is asked and that only a person may let it run."""
+    refused = unattended(Verdict(answer="ask", rule=rule, reason="Because.", risk="high"), OPEN, "deny")
+    assert f"Change rule {rule!r}" not in refused.reason
+    assert ("Because." in refused.reason) == (rule not in {"default", "tool:ask"})
+    assert ("No rule can allow it" in refused.reason) == (rule in {UNCONFINED, NETWORK, MAY_HAVE_HAPPENED})
+    assert ("run it attended" in refused.reason) != ('verdict = "allow"' in refused.reason)
 
 
 def test_a_parked_call_has_no_ladder() -> None:
