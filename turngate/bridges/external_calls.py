@@ -30,7 +30,7 @@ from turngate.domain.tools.failures import NothingHappened
 from turngate.domain.tools.results import REFUSALS, Failure, Ok, outcome_unknown, wire_text
 from turngate.domain.tools.tool import Effect
 from turngate.readable_schema import readable
-from turngate.wire.external_calls import ExternalCallView, RunOrder
+from turngate.wire.external_calls import ExternalCallView, ExternalStart, RunOrder
 from turngate.wire.orders import ExternalCallOrder
 
 logger = logging.getLogger(__name__)
@@ -214,8 +214,9 @@ class ExternalCalls:
 
         If the handler raises, the error is reported as a failure and raised again. But of a call that must not run twice no one
         knows then whether it happened: the error is logged, a person is asked, and the model reads that it may have happened.
-        Known is only what raises NothingHappened, or an exception of ``declared``. A report that takes long or fails holds up no
-        result: see :class:`turngate.bridges.reports.Reports`.
+        Known is only what raises NothingHappened, or an exception of ``declared``. A handler that is cancelled is reported as
+        unknown, too, and the cancellation continues. A report that takes long or fails holds up no result: see
+        :class:`turngate.bridges.reports.Reports`.
 
         ``to_report``: turns the handler's result into the one that is reported; a failure of kind ``execution_error`` counts as
         raised, and so does what this raises. ``declared``: exceptions with which the framework's tools say how their call failed.
@@ -223,7 +224,7 @@ class ExternalCalls:
         attempt = secrets.token_hex(16)
         while True:
             try:
-                started = await patiently(lambda: self._client.start_external_call(call, attempt=attempt))
+                started = await self._start(call, attempt)
             except ConflictError as refused:
                 if refused.error_code not in {"not_ready", "already_started"}:
                     raise
@@ -239,6 +240,15 @@ class ExternalCalls:
                     return Settled(result=started.call.result)
             await patiently(lambda: self._client.get_external_call(call, wait=LONGEST_WAIT))
 
+    async def _start(self, call: str, attempt: str) -> ExternalStart:
+        """Start a call. If we are cancelled before we know whether it may run, it never does, and that is reported."""
+        start = asyncio.create_task(patiently(lambda: self._client.start_external_call(call, attempt=attempt)))
+        try:
+            return await asyncio.shield(start)
+        except asyncio.CancelledError:
+            await self._reports.send_unstarted(call, attempt, start)
+            raise
+
     async def _run(
         self,
         call: str,
@@ -251,6 +261,10 @@ class ExternalCalls:
         try:
             result = await handler(order)
             reported = to_report(result)
+        except asyncio.CancelledError:
+            if ending.is_once:  # another call may continue in another process
+                await self._reports.send(call, attempt, None, deadline_at=order.deadline_at)
+            raise
         except Exception as error:
             failure = ending.failure(error)
             await self._reports.send(call, attempt, failure, deadline_at=order.deadline_at)

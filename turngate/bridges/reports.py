@@ -10,7 +10,8 @@ import json
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
@@ -21,7 +22,7 @@ from turngate.domain.conversation.clipping import part_of
 from turngate.domain.errors import ConflictError, TurngateError, UnavailableError
 from turngate.domain.text.json_text import without_half_pairs
 from turngate.domain.tools.results import MAX_DEPTH, Failure, Ok, as_object, is_deeper
-from turngate.wire.external_calls import MAX_REPORT_CHARS
+from turngate.wire.external_calls import MAX_REPORT_CHARS, ExternalStart
 
 Answer = TypeVar("Answer")
 logger = logging.getLogger(__name__)
@@ -49,7 +50,22 @@ class Reports:
         Never raises for a report that fails: the caller has its result. Turngate counts a call without a report as lost at
         ``deadline_at``.
         """
-        task = asyncio.create_task(self._send(call, attempt, result, deadline_at))
+        await self._wait_for(self._send(call, attempt, result, deadline_at))
+
+    async def send_unstarted(self, call: str, attempt: str, start: Awaitable[ExternalStart]) -> None:
+        """Report that nothing happened, as :meth:`send`, if this start of a call that runs once succeeds: no one waits for it."""
+
+        async def send() -> None:
+            with suppress(TurngateError):
+                started = await start
+                if started.run is not None and started.call.effect == "once":
+                    nothing = Failure(kind="nothing_happened", reason="The program was stopped before the call ran.")
+                    await self._send(call, attempt, nothing, started.run.deadline_at)
+
+        await self._wait_for(send())
+
+    async def _wait_for(self, report: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(report)
         self._open.add(task)
         task.add_done_callback(self._open.discard)
         await asyncio.wait({task}, timeout=AT_ONCE_SECONDS)
@@ -78,7 +94,7 @@ class Reports:
                 logger.warning("call %s ran, but its result could not be reported as it is: %s", call, refused)
                 await report(_without_its_content(result, str(refused)))
         except Exception:
-            logger.warning("call %s ran, but its result could not be reported", call, exc_info=True)
+            logger.warning("the end of call %s could not be reported", call, exc_info=True)
 
 
 async def patiently(send: Callable[[], Awaitable[Answer]], *, give_up_seconds: float = GIVE_UP_SECONDS) -> Answer:
