@@ -11,7 +11,8 @@ import asyncio
 import json
 import math
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -32,7 +33,7 @@ from turngate.domain.tools.failures import (
     OutcomeUnknown,
     ToolFailure,
 )
-from turngate.domain.tools.middleware import Invocation, Proceed
+from turngate.domain.tools.middleware import Invocation, Middleware, Proceed, Snapshot
 from turngate.domain.tools.results import MAX_DEPTH, Failure, Ok, as_object, is_deeper
 from turngate.domain.tools.tool import Tool
 from turngate.store.storable import storable
@@ -62,12 +63,25 @@ class Unknown:
     why: str
 
 
+class ChangedCallError(Exception):
+    """Middleware changed a call's arguments and proceeded. ``by``: its name. ``place``: of the change; empty: all of them."""
+
+    def __init__(self, by: str, place: str) -> None:
+        what = f"its argument {place!r}" if place else "its arguments"
+        self.words = f"middleware {by} changed {what}, and only what was shown and allowed may run"
+        super().__init__(self.words)
+
+
 @dataclass
 class _Start:
-    """Whether the handler of a call has started. From then on, an end that says nothing leaves its outcome unknown."""
+    """Whether the handler of a call has started. From then on, an end that says nothing leaves its outcome unknown.
+
+    ``refusal``: why it must not start; what middleware makes of it doesn't count.
+    """
 
     tool: Tool
     has_started: bool = False
+    refusal: ChangedCallError | None = None
 
     def begin(self) -> None:
         """Note that the handler starts. Raises RuntimeError when it must not start twice."""
@@ -75,6 +89,11 @@ class _Start:
             name = self.tool.name
             raise RuntimeError(f"middleware may not proceed twice: {name!r} has effect 'once', and has been started")
         self.has_started = True
+
+    @property
+    def refused(self) -> ChangedCallError | None:
+        """Why the handler has not started, if it must not."""
+        return None if self.has_started else self.refusal
 
 
 async def execute(
@@ -103,13 +122,16 @@ async def execute(
     except InvalidToolInput as invalid:
         return results.invalid_input(str(invalid), invalid.problem)
     limit, start = asyncio.timeout(tool.timeout.total_seconds()), _Start(tool)
+    decode = partial(tool.decode, raw_input, defaults)
     try:
         async with svcs.Container(services) as container, limit:
-            value = await in_own_task(_invoke(tool, params, ctx, container, start))
+            value = await in_own_task(_invoke(params, decode, ctx, container, start))
     except BaseException as raised:  # a crash of one tool is a result the model reads, never a failed run (I9)
         if is_from_outside(raised):
             raise
-        return await _raised(tool, raised, report, started=start.has_started, timed_out=limit.expired())
+        return await _raised(
+            tool, start.refused or raised, report, started=start.has_started, timed_out=limit.expired()
+        )
     try:
         return Ok(value=as_object(encode_success(tool, value)))
     except Exception as misfit:  # noqa: BLE001 - the same: the author's bug
@@ -123,15 +145,46 @@ async def execute(
     return Failure(kind="execution_error", reason=f"{tool.name!r} {unshowable} {remains}")
 
 
-async def _invoke(tool: Tool, params: Any, ctx: ToolContext, container: svcs.Container, start: _Start) -> Any:
-    """Call the handler through its middleware: the last one applied is the outermost."""
-    handler = tool.handler
+async def _invoke(
+    params: Any, decode: Callable[[], Any], ctx: ToolContext, container: svcs.Container, start: _Start
+) -> Any:
+    """Call the handler through its middleware: the last one applied is the outermost.
+
+    Each start of the handler gets arguments that no one else has seen (``decode``), so middleware can't change them, not even
+    while it runs (I6).
+    """
+    tool, handler = start.tool, start.tool.handler
     assert handler is not None  # noqa: S101 - `execute` has looked
-    proceed: Proceed = partial(call_injected, handler, container, params=params, ctx=ctx, starting=start.begin)
-    invocation = Invocation(tool_name=tool.name, params=params, ctx=ctx)
+    if not tool.middleware:
+        return await call_injected(handler, container, params=params, ctx=ctx, starting=start.begin)
+
+    async def proceed() -> Any:
+        return await call_injected(handler, container, params=decode(), ctx=ctx, starting=start.begin)
+
+    invocation, before = Invocation(tool_name=tool.name, params=params, ctx=replace(ctx)), Snapshot.of(params)
+
+    def around(middleware: Middleware, inner: Proceed) -> Proceed:
+        async def proceed_unchanged() -> Any:
+            place = before.change(Snapshot.of(invocation.params))
+            if place is not None:
+                start.refusal = ChangedCallError(_name_of(middleware), place)
+                raise start.refusal
+            return await inner()
+
+        return partial(middleware, invocation, proceed_unchanged)
+
+    outermost: Proceed = proceed
     for middleware in tool.middleware:
-        proceed = partial(middleware, invocation, proceed)
-    return await proceed()
+        outermost = around(middleware, outermost)
+    value = await outermost()
+    if start.refused is not None:
+        raise start.refused
+    return value
+
+
+def _name_of(middleware: Middleware) -> str:
+    named = middleware if hasattr(middleware, "__qualname__") else type(middleware)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 async def _raised(
@@ -171,7 +224,7 @@ def _words(raised: NothingHappened | OutcomeUnknown) -> str:
         return ""
 
 
-async def _declared_failure(tool: Tool, declared: Exception, report: Reporter) -> Failure | Unknown:
+async def _declared_failure(tool: Tool, declared: Exception, report: Reporter) -> Failure:
     assert isinstance(declared, ToolFailure)  # noqa: S101 - `failures` holds nothing else
     # A subclass that was not declared gets the name of the class that was: the model knows no other, and a class that no one
     # reviewed must not use the engine's own words (`class Denied(RefundDeclined)`).
@@ -184,8 +237,6 @@ async def _declared_failure(tool: Tool, declared: Exception, report: Reporter) -
         return Failure(kind=kind, reason=f"{tool.name!r} failed, and its details can't be shown. This was logged.")
     reason = fields.get("reason") or fields.get("message")
     text = reason if isinstance(reason, str) else json.dumps(fields, ensure_ascii=False)
-    if kind == "unknown" and tool.effect == "once":  # a tool whose own failure says so, as that of an MCP server
-        return _unknown(tool, text)
     return Failure(kind=kind, reason=text, fields=fields)
 
 
@@ -199,9 +250,11 @@ async def _never_started(tool: Tool, crash: BaseException, report: Reporter, *, 
     match crash:
         case ServiceError():
             why = f"its service {crash.service} could not be made"
+        case ChangedCallError():
+            why = crash.words
         case _:
             why = f"its middleware failed ({type(crash).__name__})"
-    return Failure(kind="execution_error", reason=f"{nothing} {why}. This was logged. Its arguments are not at fault.")
+    return Failure(kind="execution_error", reason=f"{nothing} {why}. This was logged.")
 
 
 async def _crashed(tool: Tool, crash: BaseException, report: Reporter, *, timed_out: bool) -> Failure | Unknown:
@@ -217,9 +270,7 @@ async def _crashed(tool: Tool, crash: BaseException, report: Reporter, *, timed_
     await report("tool crashed", crash, tool=tool.name)
     if once:
         return Unknown(f"It failed with {type(crash).__name__}, which its tool does not declare. This was logged.")
-    return Failure(
-        kind="execution_error", reason=f"{tool.name!r} crashed. This was logged; its arguments may be at fault."
-    )
+    return Failure(kind="execution_error", reason=f"{tool.name!r} crashed. This was logged.")
 
 
 def encode_success(tool: Tool, value: Any) -> Any:

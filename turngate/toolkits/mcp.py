@@ -18,7 +18,6 @@ from turngate import Tool, Toolkit
 from turngate.domain.errors import ConfigurationError, MissingExtraError
 from turngate.domain.tools.tool import DEFAULT_TIMEOUT, Ask, Effect
 from turngate.toolkits.mcp_servers.failures import (
-    McpOutcomeUnknown,
     McpToolError,
     McpToolGone,
     McpUnavailable,
@@ -28,7 +27,6 @@ from turngate.toolkits.mcp_servers.servers import HttpServer, Server, StdioServe
 
 __all__ = [
     "HttpServer",
-    "McpOutcomeUnknown",
     "McpToolError",
     "McpToolGone",
     "McpUnavailable",

@@ -19,7 +19,7 @@ import anyio
 import pytest
 import structlog
 import svcs
-from pydantic import AfterValidator, BaseModel, HttpUrl, JsonValue, PlainSerializer
+from pydantic import AfterValidator, BaseModel, ConfigDict, HttpUrl, JsonValue, PlainSerializer, SecretStr
 
 from activities.engine.author_code import AuthorCodeError, await_author
 from activities.execution.executor import Unknown, execute
@@ -595,13 +595,6 @@ async def test_wrapping_and_overriding_do_not_change_the_original(run: Call) -> 
 # Whether a ``once`` call happened (I3)
 
 
-class Unsure(ToolFailure):
-    """A declared failure that says so by its kind, as that of an MCP server."""
-
-    kind = "unknown"
-    reason: str
-
-
 class Deep(ToolFailure):
     """A declared failure whose details can't be shown."""
 
@@ -647,11 +640,6 @@ async def breaks_when_stopped() -> str:
 async def says_so() -> str:
     """End."""
     raise OutcomeUnknown("the bank never answered")
-
-
-async def says_so_by_kind() -> str:
-    """End."""
-    raise Unsure(reason="the answer was lost")
 
 
 async def connection_lost() -> str:
@@ -740,7 +728,6 @@ ENDINGS = {
         times_out,
         breaks_when_stopped,
         says_so,
-        says_so_by_kind,
         connection_lost,
         undeclared_failure,
         exits,
@@ -768,7 +755,6 @@ WHY = {
     "times_out": "did not finish within 1 s and was stopped",
     "breaks_when_stopped": "did not finish within 1 s",
     "says_so": "the bank never answered.",
-    "says_so_by_kind": "the answer was lost.",
     "says_so_with_an_exception": "the line is dead.",
     "says_so_with_half_a_character": "the bank said \ufffd.",
     "says_so_without_words": "says that it doesn't know.",
@@ -789,7 +775,7 @@ WHY = {
 @pytest.mark.parametrize("case", [*KNOWN, *WHY])
 async def test_i3_every_ending_of_a_once_handler(run: Call, case: str) -> None:
     """I3: its result, a declared failure and NothingHappened are known; of any other end no one knows whether it happened."""
-    options: dict[str, Any] = {"failures": [Missing, Deep, Unsure], "timeout": timedelta(seconds=1)}
+    options: dict[str, Any] = {"failures": [Missing, Deep], "timeout": timedelta(seconds=1)}
     ended = await run(tool_for(ENDINGS[case], effect="once", **options))
     if case in KNOWN:
         assert (ended.kind if isinstance(ended, Failure) else "ok") == KNOWN[case]
@@ -833,9 +819,114 @@ async def test_i3_a_handler_that_never_started_did_nothing(run: Call, where: str
     assert isinstance(ended, Failure)
     assert ended.kind == ("timeout" if where == "slow service" else "execution_error")
     assert "did not run, so nothing happened" in ended.reason
-    assert "may be at fault" not in ended.reason
+    assert "argument" not in ended.reason
     assert "hunter2" not in ended.reason
     assert booked == []
+
+
+class Order(BaseModel):
+    """Parameters with something to change at every depth."""
+
+    model_config = ConfigDict(extra="allow")
+
+    cents: int = 5
+    lines: list[dict[str, int]] = [{"count": 1}]
+    tags: set[str] = {"a"}
+    pin: SecretStr = SecretStr("0000")
+
+
+def sets(name: str, value: Any) -> Any:
+    return lambda invocation: setattr(invocation.params, name, value)
+
+
+@pytest.mark.parametrize("effect", ["once", "read"])
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        pytest.param(sets("cents", 999_999), "'cents'", id="a value"),
+        pytest.param(sets("cents", True), "'cents'", id="its type"),
+        pytest.param(
+            lambda invocation: invocation.params.lines[0].update(count=7), "'lines.0.count'", id="deep inside"
+        ),
+        pytest.param(lambda invocation: invocation.params.lines.append({}), "'lines.1'", id="one more"),
+        pytest.param(lambda invocation: invocation.params.tags.add("hunter2"), "'tags'", id="a set"),
+        pytest.param(sets("pin", SecretStr("hunter2")), "'pin'", id="a secret"),
+        pytest.param(sets("more", 1), "'more'", id="a field that was not there"),
+        pytest.param(
+            lambda invocation: object.__setattr__(invocation, "params", None), "its arguments", id="all of them"
+        ),
+    ],
+)
+async def test_i6_middleware_can_not_change_what_runs(run: Call, effect: Any, change: Any, place: str) -> None:
+    """I6: a call does not run if middleware changed its arguments, whatever the effect and whatever middleware makes of that.
+
+    The reason names the middleware and the argument, and no value.
+    """
+    booked: list[Order] = []
+
+    async def pay(params: Order) -> str:
+        """Pay."""
+        booked.append(params)
+        return "paid"
+
+    def middleware(then: str) -> Any:
+        async def meddles(invocation: Invocation, proceed: Proceed) -> Any:
+            change(invocation)
+            try:
+                return await proceed()
+            except Exception:
+                if then == "answers":
+                    return "paid"
+                if then == "fails":
+                    raise Missing(message="no such account") from None
+                raise
+
+        return meddles
+
+    async def around(_invocation: Invocation, proceed: Proceed) -> Any:
+        return await proceed()
+
+    paying = tool_for(pay, effect=effect, failures=[Missing])
+    for then in ("raises", "answers", "fails"):
+        ended = await run(replace(paying, middleware=(around, middleware(then), around)))
+        assert isinstance(ended, Failure)
+        assert ended.kind == "execution_error"
+        assert "did not run, so nothing happened" in ended.reason
+        assert (
+            f"{__name__}.test_i6_middleware_can_not_change_what_runs.<locals>.middleware.<locals>.meddles"
+            in ended.reason
+        )
+        assert place in ended.reason
+        assert "hunter2" not in ended.reason
+    assert booked == []
+
+
+async def test_i6_a_handler_gets_what_middleware_has_never_had(run: Call) -> None:
+    """I6: middleware that changes arguments while the handler runs, or its context, changes nothing that the handler has.
+
+    So does a handler that is started again: what the first start did to its arguments is not in the second's.
+    """
+    seen: list[tuple[list[dict[str, int]], str]] = []
+
+    async def look(params: Order, ctx: ToolContext) -> str:
+        """Look."""
+        await asyncio.sleep(0)
+        seen.append((list(params.lines), ctx.run_id))
+        params.lines.clear()
+        return ""
+
+    async def meddles(invocation: Invocation, proceed: Proceed) -> Any:
+        object.__setattr__(invocation.ctx, "run_id", "run_of_someone_else")
+        await proceed()
+        both = await asyncio.gather(proceed(), at_once(invocation))
+        return both[0]
+
+    async def at_once(invocation: Invocation) -> None:
+        invocation.params.lines.clear()
+
+    assert isinstance(await run(replace(tool_for(look, effect="read"), middleware=(meddles,))), Ok)
+    assert [lines for lines, _run_id in seen] == [[{"count": 1}]] * 2
+    assert len({run_id for _lines, run_id in seen} - {"run_of_someone_else"}) == 1
 
 
 async def test_i3_middleware_that_raises_after_the_handler_leaves_it_unknown(run: Call) -> None:

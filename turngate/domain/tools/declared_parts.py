@@ -81,14 +81,17 @@ def check_params(function: Injected, parameters: Parameters, *, tool: str, what:
 
 
 def failures_of(failures: Sequence[type[ToolFailure]], name: str) -> tuple[type[ToolFailure], ...]:
-    """Return a tool's failures, each of a kind of its own; kinds that say who refused a call are the engine's."""
+    """Return a tool's failures, each of a kind of its own.
+
+    Kinds that say who refused a call, or that no one knows whether it took effect, are the engine's.
+    """
     kinds: dict[str, str] = {}
     for failure in failures:
         if not (isinstance(failure, type) and issubclass(failure, ToolFailure) and failure is not ToolFailure):
             raise ConfigurationError(
                 f"tool {name!r}: its failures are subclasses of turngate.ToolFailure, not {failure!r}"
             )
-        if failure.kind in REFUSALS:
+        if failure.kind in REFUSALS or failure.kind == "unknown":  # a handler raises OutcomeUnknown for that
             raise ConfigurationError(
                 f"tool {name!r}: {failure.__name__} would be of kind {failure.kind!r}, which is the engine's own word; "
                 f'rename it, or give it another: `kind = "…"`'

@@ -24,13 +24,12 @@ from mcp.types import (
 )
 from pydantic import JsonValue, ValidationError
 
-from turngate import ToolContext
+from turngate import OutcomeUnknown, ToolContext
 from turngate.mcp_traffic import ANSWER, ANSWER_LOST, UnsendableError, call_of
 from turngate.readable_schema import misfit
 from turngate.toolkits.mcp_servers.connection import ServerAwayError, connected
 from turngate.toolkits.mcp_servers.content import answer, error_text
 from turngate.toolkits.mcp_servers.failures import (
-    McpOutcomeUnknown,
     McpToolError,
     McpToolGone,
     McpUnavailable,
@@ -238,8 +237,8 @@ class Calls:
             raise McpToolError(reason=error_text(result))
         if tool.output_schema is not None and (why := misfit(result.structured_content, tool.output_schema)):
             log.warning("[mcp server %s] %s answered what it should not: %s", self.name, tool.name, why)
-            raise McpOutcomeUnknown(
-                reason="The call ran, and its answer does not fit what the server promised, so it cannot be shown. "
+            raise OutcomeUnknown(
+                "The call ran, and its answer does not fit what the server promised, so it cannot be shown. "
                 "Its effects remain: do not repeat it to get the answer."
             )
         return answer(result)
@@ -249,8 +248,8 @@ class Calls:
             session.retire()  # what broke was the connection, not the one answer
         log.warning("[mcp server %s] the answer to a call of %s was lost: %r", self.name, tool, error)
         why = plain(str(error), MAX_MESSAGE)
-        raise McpOutcomeUnknown(
-            reason=f"The call was sent to the MCP server {self.name!r}, and no answer that can be read came back ({why})."
+        raise OutcomeUnknown(
+            f"The call was sent to the MCP server {self.name!r}, and no answer that can be read came back ({why})."
         ) from error
 
     def _away(self, what: str, error: Exception) -> NoReturn:

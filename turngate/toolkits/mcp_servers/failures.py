@@ -35,15 +35,4 @@ class ToolChanged(ToolFailure):
     current_digest: str
 
 
-class McpOutcomeUnknown(ToolFailure):
-    """The call was sent and its answer was lost or can't be read: it may have happened. It is never sent a second time.
-
-    By its kind, the outcome of a ``once`` call is unknown then, not a failure.
-    """
-
-    kind: ClassVar[str] = "unknown"
-
-    reason: str
-
-
-ALL = (McpToolError, McpUnavailable, McpToolGone, ToolChanged, McpOutcomeUnknown)
+ALL = (McpToolError, McpUnavailable, McpToolGone, ToolChanged)

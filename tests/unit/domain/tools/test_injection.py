@@ -127,9 +127,12 @@ def test_a_probe_and_a_precondition_need_only_what_exists(options: Any, says: st
     assert says in refused.value.message
 
 
-@pytest.mark.parametrize("kind", ["denied", "rejected", "expired", "cancelled", "interrupted"])
+@pytest.mark.parametrize("kind", ["denied", "rejected", "expired", "cancelled", "interrupted", "unknown"])
 def test_i12_no_tool_may_use_a_kind_of_refusal(kind: str) -> None:
-    """I12: these kinds say who refused a call, and a repeat of a refused call is closed without a request."""
+    """I12: these kinds say who refused a call, and a repeat of a refused call is closed without a request.
+
+    Nor the kind of an unknown outcome: a handler raises OutcomeUnknown, so that it has one path (I3).
+    """
     failure = type(kind.capitalize(), (ToolFailure,), {"__annotations__": {"reason": str}})
     with pytest.raises(ConfigurationError, match=f"'{kind}', which is the engine's own word"):
 
