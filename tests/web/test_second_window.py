@@ -50,15 +50,23 @@ async def test_a_window_in_which_no_one_types_shows_the_decision(site, open_page
 
 
 async def test_several_calls_say_which_of_them_was_decided_meanwhile(site, open_page):
-    """On the page of several calls, the one that someone else decided says so; the others are still decided."""
-    waiting = await site.gated_step(("refund", refund("m-1")), ("refund", refund("m-2")))
+    """On the page of several calls, the one that someone else decided says so and is offered no more, also without a stream."""
+    waiting = await site.gated_step(*(("refund", refund(f"m-{each}")) for each in range(3)))
     page = await open_page(f"/requests/bulk?run_id={waiting[0].run_id}")
     await site.stack.decide(waiting[1], "reject", by=BOB)
     await expect(page.locator(f'[data-of="{waiting[1].id}"]')).to_contain_text("bob has rejected this meanwhile.")
     await expect(page.locator(f'[data-of="{waiting[0].id}"] [data-meanwhile]')).to_have_text("")
+    await expect(page.get_by_role("button", name="Reject 2")).to_be_enabled()
+    await page.locator("#reject-message").fill("not today")
+    await page.evaluate("dispatchEvent(new PageTransitionEvent('pagehide'))")  # its stream is closed
+    await site.stack.decide(waiting[2], "approve", by=BOB)
+    await expect(page.locator("#main.settling")).to_have_count(0)
     await page.get_by_role("button", name="Reject 2").click()
-    await expect(page.locator("h1")).to_have_text("1 of 2 decided")
-    await expect(page.locator("[data-rows]")).to_contain_text("bob decided first")
+    await expect(page.locator(f'[data-of="{waiting[2].id}"]')).to_contain_text("This is no longer pending.")
+    await expect(page.locator("#reject-message")).to_have_value("not today")
+    await expect(page.locator("#main.settling")).to_have_count(0)
+    await page.get_by_role("button", name="Reject 1").click()
+    await expect(page.locator("h1")).to_have_text("1 of 1 decided")
     await site.ended(waiting[0])
 
 

@@ -316,10 +316,15 @@ function swap(fresh) {
   lookAtRest();
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   if (marked) mark([...main().querySelectorAll("[data-open]")].find((link) => link.getAttribute("href") === marked));
+  settle();
+  tellNews(news, countOf() - count);
+}
+
+// A press that was meant for what was there before does nothing.
+function settle() {
   inertUntil = performance.now() + INERT_MS;
   main().classList.add("settling");
   setTimeout(() => main().classList.remove("settling"), INERT_MS);
-  tellNews(news, countOf() - count);
 }
 
 // A page that knows what is new says only that, once: a run that works for hours is not announced step by step.
@@ -383,8 +388,8 @@ function ring() {
 
 // Bring the page up to date. Tells whether it now shows what the server has: "same", "changed", or "unknown" without an answer.
 async function refresh() {
-  if (main().dataset.page === "bulk") return "same"; // what it shows was picked, and is not what its address gets
   lastRefresh = performance.now();
+  if (main().dataset.page === "bulk") return refreshPicked();
   let answer;
   let text;
   try {
@@ -428,6 +433,45 @@ async function refresh() {
   }
   swap(fresh);
   return "changed";
+}
+
+// What was picked isn't what the page's address gets, so it is sent once more. What is no longer pending isn't offered any more;
+// the page stays, with what was typed.
+async function refreshPicked() {
+  const form = $("form[data-picked]", main());
+  if (form === null) return "same";
+  const picked = [...form.querySelectorAll("[name^=pick-], [name^=reject-]")];
+  const body = new URLSearchParams({ csrf_token: form.elements.csrf_token.value });
+  for (const each of picked) body.set(each.name.replace("reject-", "pick-"), each.value);
+  let page;
+  try {
+    const answer = await ask(`${ROOT}requests/bulk`, { method: "POST", body, headers: { Accept: "text/html" } });
+    if (answer.status >= 500) return "unknown";
+    page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  } catch {
+    return "unknown";
+  }
+  if ($("#main", page)?.dataset.page !== "bulk") return "same"; // what is sent gets the same answer, and its page says why
+  const gone = picked.filter((each) => page.getElementsByName(each.name).length === 0);
+  for (const each of gone) leaveOut(each);
+  if (gone.length === 0) return "same";
+  const [approved, all] = [form.querySelectorAll("[name^=pick-]").length, form.querySelectorAll("[name^=pick-], [name^=reject-]").length];
+  for (const [button, count] of [["approve", approved], ["reject", all]]) {
+    for (const each of form.querySelectorAll(`button[value=${button}]`)) {
+      $("[data-many]", each).textContent = count;
+      each.disabled = count === 0;
+    }
+  }
+  settle();
+  return "changed";
+}
+
+function leaveOut(pick) {
+  const note = $(`[data-of="${CSS.escape(pick.name.replace(/^(pick|reject)-/, ""))}"] [data-meanwhile]`, main());
+  pick.remove();
+  if (note === null || note.textContent !== "") return;
+  note.textContent = "This is no longer pending.";
+  say(note.textContent);
 }
 
 function scheduleRefresh() {
@@ -597,7 +641,8 @@ async function lookThenSend(form, button) {
   form.dataset.looking = "yes";
   const wasLive = isLive();
   let why = await hindrance();
-  const status = why !== null || wasLive ? "same" : await refresh();
+  const isCurrent = wasLive && main().dataset.page !== "bulk"; // an event says of one call that it changed, and not of all
+  const status = why !== null || isCurrent ? "same" : await refresh();
   delete form.dataset.looking;
   if (status === "unknown") why = "away";
   if (why === "away" && !wasLive) lose();
