@@ -15,7 +15,7 @@ from fastapi import Depends, Request
 from fastapi.dependencies.models import Dependant
 
 from approvals_api.http.authentication import authenticate
-from approvals_api.http.rate_limits import RateLimits
+from approvals_api.http.rate_limits import RateLimits, hold_connection
 from approvals_api.principal import Principal
 from approvals_api.runs import ownership
 from approvals_api.runs.ownership import Sight
@@ -74,6 +74,7 @@ def _holder_of(*scopes: Scope) -> Callable[[Request, Services], Awaitable[Princi
     async def principal_with_scope(request: Request, services: ServicesDep) -> Principal:
         principal = await authenticate(services, request)
         limits_of(request).count_request(principal.name)
+        hold_connection(request.scope, (id(services), principal.name), principal.name)
         if scopes:
             principal.require(*scopes)
         request.state.sight = ownership.sight_of(principal)

@@ -78,7 +78,8 @@ SHARED: Final[Mapping[int, str]] = {
     413: "`too_large`: the body is too large",
     421: "`unknown_host`: this server does not answer to that name",
     422: "`invalid_input`: the input does not fit; `errors` says where; nothing was saved",
-    429: "`rate_limited`: repeat the request after `Retry-After` seconds",
+    429: "`rate_limited`, or `too_many_open`: you have too many requests and event streams in progress. Repeat the request after "
+    "`Retry-After` seconds",
     503: "`unavailable`: Temporal or the store can't be reached; nothing was changed",
 }
 """What a status means unless the endpoint says otherwise."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Final, Protocol
 
 from approvals_api.settings import RateLimitSettings
 from turngate.domain.errors import TooManyRequestsError
@@ -97,6 +97,31 @@ class RateLimits:
             self._addresses.give_back(address)
         if self._names is not None and name is not None:
             self._names.give_back(name_key(name))
+
+
+CONNECTION: Final = "turngate.connection"
+"""Where the server leaves a request's connection in its scope; servers of tests may have none."""
+PLACE_WAIT_SECONDS: Final = 5
+
+
+class Connection(Protocol):
+    """A client's connection, one of the bounded number that the server has."""
+
+    def hold(self, holder: Hashable) -> bool:
+        """Keep it for a request whose credential was checked, until that is answered; False: the holder has too many."""
+
+
+def hold_connection(scope: Mapping[str, Any], holder: Hashable, name: str) -> None:
+    """Keep the connection of an authenticated request while it is answered, however many others want it.
+
+    Raises TooManyRequestsError when the holder has its share of the server's connections already.
+    """
+    connection: Connection | None = scope.get(CONNECTION)
+    if connection is not None and not connection.hold(holder):
+        message = (
+            f"{name!r} has too many requests and event streams open: end one, or try again in {PLACE_WAIT_SECONDS} s"
+        )
+        raise TooManyRequestsError(message, retry_after_seconds=PLACE_WAIT_SECONDS, code="too_many_open")
 
 
 def _refuse(seconds: float, what: str) -> None:

@@ -1,5 +1,7 @@
-"""HTTP connections of strangers, bounded in number, size and time: before a request is whole, no credential was checked.
+"""HTTP connections, bounded in number, size and time; and who keeps one when all are taken.
 
+Until a request is whole, no credential was checked. So what is not whole, or came without one, makes room for a newcomer; what a
+principal has in progress doesn't, and each principal has a bounded share of the places. So a probe always finds one.
 uvicorn has no deadline for a header or a body: a client that sends a byte a minute keeps its connection, and a thousand of
 them take every file descriptor. Its parser gathers a header line of any length in memory.
 """
@@ -9,12 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
+
+from approvals_api.http.rate_limits import CONNECTION
 
 logger = logging.getLogger(__name__)
 
@@ -45,47 +51,110 @@ def default_limits() -> ConnectionLimits:
     return ConnectionLimits(connections=min(MOST_CONNECTIONS, max(descriptors, 16)))
 
 
+class Places:
+    """The connections that principals hold while their requests are in progress.
+
+    A principal may hold a quarter of those that no other one holds: one takes 250 of 1,000, the next 187, and a newcomer always
+    finds one.
+    """
+
+    def __init__(self, connections: int) -> None:
+        self._connections = connections
+        self._held: Counter[Hashable] = Counter()
+
+    def take(self, holder: Hashable) -> bool:
+        """Take a place; False: the holder has its share."""
+        others = self._held.total() - self._held[holder]
+        if self._held[holder] >= (self._connections - others) // 4:
+            return False
+        self._held[holder] += 1
+        return True
+
+    def leave(self, holder: Hashable) -> None:
+        """Give a place back."""
+        self._held[holder] -= 1
+        if not self._held[holder]:
+            del self._held[holder]
+
+
 def bounded_http(limits: ConnectionLimits) -> type[asyncio.Protocol]:
-    """Return uvicorn's HTTP protocol with these limits."""
+    """Return uvicorn's HTTP protocol with these limits, for one server."""
+    places = Places(limits.connections)
 
     class Bounded(_BoundedHttp):
         def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], **more: Any) -> None:
             super().__init__(config, server_state, app_state, **more)
-            self.limits = limits
+            self.limits, self.places = limits, places
 
     return Bounded
 
 
 class _BoundedHttp(HttpToolsProtocol):
-    """One connection. ``idle_since``: when the connection or the last answer was; what :attr:`is_idle` goes by."""
+    """One connection. ``idle_since``: when it was opened, or its last answer ended.
+
+    ``holder``: whose request is in progress, once its credential was checked.
+    """
 
     limits: ConnectionLimits
+    places: Places
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self.idle_since = 0.0
+        self.holder: Hashable | None = None
         self._in_header = True
+        self._in_body = False
         self._header_bytes = 0
         self._header_lines = 0
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
-        """Take a connection. When all places are taken, the one that has been idle longest makes room for it."""
+        """Take a connection. When all places are taken, another one makes room for it.
+
+        First by its :attr:`claim`; among equals, one of the address that has most, and there the oldest.
+        """
         super().connection_made(transport)
         self._begin_header()
         if len(self.connections) <= self.limits.connections:
             return
-        idle = [
-            each for each in self.connections if isinstance(each, _BoundedHttp) and each.is_idle and each is not self
-        ]
-        (min(idle, key=lambda each: each.idle_since) if idle else self).give_up()
+        open_ones = [each for each in self.connections if isinstance(each, _BoundedHttp)]
+        of_address = Counter(each.address for each in open_ones)
+        weakest = min(
+            (each for each in open_ones if each is not self and each.claim is not None),
+            key=lambda each: (each.claim, -of_address[each.address], each.idle_since),
+            default=self,
+        )
+        weakest.give_up()
 
     @property
-    def is_idle(self) -> bool:
-        """Whether no request is in progress: neither a body that arrives nor an answer, such as an event stream."""
-        answered = self.cycle is None or self.cycle.response_complete
-        return self._in_header and answered and not self.transport.is_closing()
+    def address(self) -> str:
+        """The other end's address; behind a proxy, all have the proxy's."""
+        return self.client[0] if self.client else ""
+
+    @property
+    def claim(self) -> int | None:
+        """How strong its claim to its place is; None: it keeps it until its request is answered.
+
+        A connection that was just opened must not be the weakest: a crowd that connects again and again would drive out all.
+        """
+        if self.holder is not None or self.transport.is_closing():
+            return None
+        if self._in_body:
+            return 0
+        is_answered = self.cycle is None or self.cycle.response_complete
+        return 1 if is_answered else 2  # 2: a whole request without a credential, such as a log-in or a probe
+
+    def hold(self, holder: Hashable) -> bool:
+        """Keep the place for this principal until the request in progress is answered; False: it has its share."""
+        if self.holder is None and self.places.take(holder):
+            self.holder = holder
+        return self.holder is not None
+
+    def _release(self) -> None:
+        if self.holder is not None:
+            self.places.leave(self.holder)
+            self.holder = None
 
     def data_received(self, data: bytes) -> None:
         """Read what arrived. A header that is too long, whole or not, ends the connection."""
@@ -117,18 +186,20 @@ class _BoundedHttp(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Begin the body, with a deadline of its own."""
-        self._in_header = False
+        self._in_header, self._in_body = False, True
         self._arm(self.limits.body_seconds)
+        self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """End the request; the next one may begin."""
         super().on_message_complete()
         self._disarm()
-        self._in_header, self._header_bytes = True, 0
+        self._in_header, self._in_body, self._header_bytes = True, False, 0
 
     def on_response_complete(self) -> None:
         """End the answer; the connection is idle again."""
+        self._release()
         self.idle_since = self.loop.time()
         super().on_response_complete()
 
@@ -145,6 +216,7 @@ class _BoundedHttp(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
+        self._release()
         self._disarm()
         super().connection_lost(exc)
         self._stop_waiting_for_reader()

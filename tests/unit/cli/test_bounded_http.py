@@ -12,8 +12,9 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
+from approvals_api.http.rate_limits import CONNECTION
 from turngate.cli.api_server import ApiServer, listen
-from turngate.cli.bounded_http import ConnectionLimits, default_limits
+from turngate.cli.bounded_http import ConnectionLimits, Places, default_limits
 
 LIMITS = ConnectionLimits(
     connections=8, header_seconds=0.4, body_seconds=0.4, unread_seconds=0.4, header_bytes=4_096, headers=20
@@ -87,6 +88,11 @@ def _app() -> FastAPI:
             await asyncio.sleep(60)
 
         return StreamingResponse(lines())
+
+    @app.get("/held")
+    async def held(request: Request) -> StreamingResponse:
+        has_place = request.scope[CONNECTION].hold("someone")
+        return await quiet() if has_place else StreamingResponse(iter([b""]), status_code=429)
 
     @app.get("/endless")
     async def endless() -> StreamingResponse:
@@ -220,21 +226,40 @@ async def test_connections_that_wait_make_room() -> None:
 
 
 async def test_requests_in_progress_keep_their_places() -> None:
-    """When every place is at work, the newcomer is refused and the work continues."""
-    busy = ConnectionLimits(connections=3, body_seconds=60)
+    """A principal's requests stay, up to its share; a body that isn't whole makes room, and then what has no credential."""
+    busy = ConnectionLimits(connections=9, body_seconds=60)
     async with serving(busy) as connect:
-        working = [await connect() for _ in range(3)]
-        for peer in working:
-            await peer.send(POST)
-        streaming = working.pop()  # its request is whole, and its answer is not
-        await streaming.send(b"x" * 100 + b"GET /quiet HTTP/1.1\r\nHost: x\r\n\r\n")
-        await streaming.read_until(b"begun")
-        received = await (await connect()).read_rest()
-        assert received.startswith(b"HTTP/1.1 408")
-        for peer in working:
-            assert await answer_to(peer, b"x" * 100) == b"HTTP/1.1 200 OK 100"
-        assert await streaming.read_exactly(2) == b"\r\n"  # the chunk's end
-        assert streaming.is_open()
+        held = [await connect() for _ in range(3)]
+        for peer in held:
+            await peer.send(b"GET /held HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert [await peer.read_until(b"\r\n") for peer in held] == [b"HTTP/1.1 200 OK\r\n"] * 2 + [
+            b"HTTP/1.1 429 Too Many Requests\r\n"
+        ]
+        uploading, anonymous = await connect(), [await connect() for _ in range(5)]
+        await uploading.send(POST)
+        for peer in anonymous:
+            await peer.send(b"GET /quiet HTTP/1.1\r\nHost: x\r\n\r\n")
+            await peer.read_until(b"begun")
+        last = await connect()
+        assert (await uploading.read_rest()).startswith(b"HTTP/1.1 408")
+        assert await answer_to(last) == b'HTTP/1.1 200 OK "fine"'
+        for _ in range(20):
+            assert await answer_to(await connect()) == b'HTTP/1.1 200 OK "fine"'
+        for peer in held[:2]:
+            await peer.read_until(b"begun\r\n")
+            assert peer.is_open()
+
+
+def test_the_places_of_principals_never_run_out() -> None:
+    """However many principals take all that they may, a newcomer finds one, and who leaves can come again."""
+    places = Places(1_000)
+    shares = [sum(1 for _ in range(1_000) if places.take(who)) for who in range(15)]
+    assert shares[:3] == [250, 187, 140]
+    assert sum(shares) < 990
+    assert places.take("newcomer")
+    assert not places.take(0)
+    places.leave("newcomer")
+    assert places.take("newcomer")
 
 
 async def test_a_client_that_does_not_read_is_ended() -> None:
