@@ -29,7 +29,7 @@ from turngate.domain.requests import LostStart
 from turngate.domain.runs.inbox import urgent_at
 from turngate.domain.text.bounds import head
 from turngate.domain.tools import results
-from turngate.domain.tools.defaults import complete_text
+from turngate.domain.tools.defaults import complete_text, for_readers
 from turngate.domain.tools.probes import DidNotHappen, Happened, ProbeAnswer
 from turngate.domain.tools.results import Failure, Ok, as_object
 from turngate.domain.tools.summary import check_text
@@ -400,7 +400,7 @@ def _check_text(door: Door) -> str | None:
         return None
     if not isinstance(tool.check_with, str):
         return None if door.findings is None else door.findings.check_with
-    masked = complete_text(tool.manifest.masked_input(door.call.running_input).text, door.call.left_out)
+    masked = complete_text(tool.manifest.masked_input(door.call.running_input).text, for_readers(door.call.left_out))
     return check_text(tool.manifest, masked, tool.check_with, door.previous_start.idempotency_key)
 
 

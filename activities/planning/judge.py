@@ -36,7 +36,7 @@ from turngate.domain.policy.judge import (
     read_answer,
 )
 from turngate.domain.policy.judged_verdict import is_for_judge
-from turngate.domain.tools.defaults import complete_text
+from turngate.domain.tools.defaults import complete_text, for_readers
 from turngate.domain.tools.tool import ToolManifest
 from turngate.models.port import ModelRequest
 from turngate.store.events import events
@@ -117,7 +117,9 @@ class StepJudge:
             CallToJudge(
                 tool_call_id=each.call.tool_call_id,
                 tool=each.tool.manifest,
-                raw_input=complete_text(each.tool.manifest.masked_input(each.call.input).text, each.defaults),
+                raw_input=complete_text(
+                    each.tool.manifest.masked_input(each.call.input).text, for_readers(each.defaults)
+                ),
                 digest=planned_digest(run, each, rules.policy.version),
                 asked_by=each.verdict.rule,
             )

@@ -21,9 +21,9 @@ from turngate.domain.policy.terms import AskTerms
 from turngate.domain.requests import RequestKind
 from turngate.domain.runs.inbox import urgent_at
 from turngate.domain.text.credentials import credentials_in
-from turngate.domain.tools.defaults import Defaults
+from turngate.domain.tools.defaults import Defaults, for_readers
 from turngate.domain.tools.preview import Preview
-from turngate.domain.tools.secrets import MASKED, Masked, mask_text
+from turngate.domain.tools.secrets import Masked, mask_text
 from turngate.domain.tools.summary import clean, describe
 from turngate.domain.tools.tool import Summarizer, Tool
 from turngate.store.clock import as_text, from_text, now
@@ -86,8 +86,11 @@ class Question:
         expires_at = None if seconds is None else created_at + timedelta(seconds=seconds)
         parks = is_parked(self.run)
         masked = self.tool.manifest.masked_input(self.call.running_input)
-        preview = None if self.preview is None else mask_text(self.preview.text, masked.values)
-        origins = None if self.origins is None else _masked_origins(self.origins, masked)
+        # What belongs to the call is stored as who may decide sees it. Every other view of it is masked where it is made.
+        seen = self.tool.manifest.masked_input(self.call.running_input, "decider")
+        mask = partial(mask_text, values=seen.unshown, audience="decider")
+        preview = None if self.preview is None else mask(self.preview.text)
+        origins = None if self.origins is None else self.origins.masked([each.pointer for each in seen.secrets], mask)
         return Request(
             id=self.request_id,
             run_id=self.run.id,
@@ -151,19 +154,6 @@ async def open_request(
     await events.append(conn, request.run_id, [*after, opening_event(request, **more)])
 
 
-def _masked_origins(origins: Origins, masked: Masked) -> Origins:
-    """Return where arguments come from without the words that it quotes of secrets: even a piece of one says much."""
-    secret = [each.pointer for each in masked.secrets]
-    items = []
-    for each in origins.items:
-        is_secret = any(each.at == pointer or each.at.startswith(f"{pointer}/") for pointer in secret)
-        quotes = {"part": each.part, "instead": each.instead}
-        for name, quote in quotes.items():
-            quotes[name] = MASKED if is_secret and quote else mask_text(quote, masked.values)
-        items.append(each.model_copy(update=quotes))
-    return origins.model_copy(update={"items": tuple(items)})
-
-
 def ready_call(call: calls.Call, tool: Tool) -> PlannedCall:
     """Return a call that may run at once, as the workflow settles it."""
     return PlannedCall(call=call.tool_call_id, timeout_seconds=int(tool.timeout.total_seconds()), queue=tool.task_queue)
@@ -224,7 +214,7 @@ async def rendered_summary(tool: Tool, raw_input: str, defaults: Defaults = ()) 
 
 
 def _described(tool: Tool, raw_input: str, template: str | None, defaults: Defaults) -> str:
-    return describe(tool.manifest, tool.manifest.masked_input(raw_input).text, template, defaults)
+    return describe(tool.manifest, tool.manifest.masked_input(raw_input).text, template, for_readers(defaults))
 
 
 async def _written_summary(tool: Tool, summarizer: Summarizer, params: Any) -> str | None:

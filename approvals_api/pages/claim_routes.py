@@ -104,7 +104,7 @@ async def grant(request: Request, services: ServicesDep, principal: OperatorDep,
     """Show what a grant would let through; then approve the call and save exactly that."""
     typed = {**await typed_of(request), "action": ""}
     async with services.database.read() as conn:
-        detail = await request_detail(conn, request_id)
+        detail = await request_detail(conn, request_id, principal)
     try:
         check_form_token(request, typed.get("csrf_token"))
         if (edit := edit_typed(detail, typed)) is not None:

@@ -87,7 +87,9 @@ def grant_form(
     request: RequestDetail, typed: Mapping[str, str], *, admin: bool, wanted: WantedGrant | None
 ) -> GrantForm | None:
     """Return the form; None where no grant can answer calls like this one."""
-    view = arguments.view(complete_text(request.input, [each for each in request.defaults if each.is_constant]))
+    view = arguments.view(
+        complete_text(request.input_for_readers, [each for each in request.defaults if each.is_constant])
+    )
     if request.status != "pending" or ungrantable(request) is not None or view.rows is None or view.doubled:
         return None
     decoded = _decoded(request)
@@ -137,7 +139,7 @@ def _is_number(value: JsonValue) -> bool:
 
 def _decoded(request: RequestDetail) -> dict[str, JsonValue]:
     try:
-        decoded = with_left_out(decode_arguments(request.input), request.defaults)
+        decoded = with_left_out(decode_arguments(request.input_for_readers), request.defaults)
     except ValueError:
         return {}
     return decoded if isinstance(decoded, dict) else {}

@@ -29,7 +29,7 @@ from approvals_api.requests import saved_views as saved_view_operations
 from approvals_api.requests.backlog import reason_of_grant, waiting_for_grant, waiting_for_rule
 from approvals_api.requests.bulk import MAX_ITEMS
 from approvals_api.requests.precedents import reasons_of_tools
-from approvals_api.requests.views import request_items, request_page
+from approvals_api.requests.views import SeenCall, request_items, request_page, seen_calls
 from approvals_api.runs import views as run_views
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
@@ -38,6 +38,7 @@ from turngate.domain.runs.groups import Group, Grouping, groups_of
 from turngate.domain.runs.inbox import InboxFilter, InboxStatus
 from turngate.policies.offers import Offer
 from turngate.store.requests import requests, saved_views
+from turngate.text.run_words import unseen_words
 from turngate.wire.agents import AgentView
 from turngate.wire.decisions import DecidedItem
 from turngate.wire.orders import BulkItem, BulkOrder
@@ -177,12 +178,16 @@ _TOO_LONG: Final = "it is too long for this page"
 
 @dataclass(frozen=True, kw_only=True)
 class Picked:
-    """One of several requests. ``left_out``: why it can't be approved together with the others; None: it can."""
+    """One of several requests. ``left_out``: why it can't be approved together with the others; None: it can.
+
+    ``unseen``: what of the call is secret and not shown to this person; empty: nothing.
+    """
 
     item: RequestItem
     stored: requests.Request
     call: ShownCall
     left_out: str | None
+    unseen: str
 
 
 @router.get("/requests/bulk")
@@ -304,8 +309,9 @@ async def _show(
             if each in stored and stored[each].status == "pending" and stored[each].digest == digest
         ]
         items = await request_items(conn, fresh)
+        calls = await seen_calls(conn, principal, fresh)
         reasons = await reasons_of_tools(conn, principal, {each.tool_name for each in fresh})
-    picked = await asyncio.to_thread(_all_picked, items, fresh, principal)
+    picked = await asyncio.to_thread(_all_picked, items, fresh, calls, principal)
     return await asyncio.to_thread(
         render,
         "bulk.html",
@@ -360,21 +366,27 @@ def _item(request_id: str, digest: str, typed: Mapping[str, str]) -> BulkItem:
     return BulkItem(request_id=request_id, digest=digest, looked_ms=look.looked_ms, seen_percent=look.seen_percent)
 
 
-def _all_picked(items: Sequence[RequestItem], stored: Sequence[requests.Request], principal: Principal) -> list[Picked]:
-    return [_picked(item, each, principal) for item, each in zip(items, stored, strict=True)]
+def _all_picked(
+    items: Sequence[RequestItem],
+    stored: Sequence[requests.Request],
+    calls: Sequence[SeenCall],
+    principal: Principal,
+) -> list[Picked]:
+    return [_picked(*each, principal) for each in zip(items, stored, calls, strict=True)]
 
 
-def _picked(item: RequestItem, stored: requests.Request, principal: Principal) -> Picked:
+def _picked(item: RequestItem, stored: requests.Request, seen: SeenCall, principal: Principal) -> Picked:
     call = show_call(
-        item.input,
-        (stored.preview_kind, stored.preview),
-        stored.origins_of_arguments,
+        seen.input,
+        (stored.preview_kind, seen.preview),
+        seen.origins,
         risk=stored.risk,
         room=Room(ROOM_OF_SEVERAL),
-        defaults=item.defaults,
+        defaults=seen.defaults,
     )
+    item = item.model_copy(update=seen.of_item)
     left_out = bulk.why_left_out(stored, principal) or (_TOO_LONG if call.left_out else None)
-    return Picked(item=item, stored=stored, call=call, left_out=left_out)
+    return Picked(item=item, stored=stored, call=call, left_out=left_out, unseen=unseen_words(seen.unseen))
 
 
 def _tools_of(picked: Sequence[Picked]) -> list[str]:

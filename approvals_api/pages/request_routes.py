@@ -50,6 +50,7 @@ from turngate.store.requests import presence as views
 from turngate.store.requests import requests
 from turngate.store.requests.requests import TOOK_BACK, ListedRequest
 from turngate.text.changes import changes
+from turngate.text.run_words import decided_unseen_words, unseen_words
 from turngate.wire.people import display_name
 from turngate.wire.problems import status_of
 from turngate.wire.requests import CommentView, RequestDetail, RevealedSecret
@@ -148,7 +149,7 @@ async def decide(request: Request, services: ServicesDep, principal: OperatorDep
     """Decide a request by form. A refusal shows the page again with everything that was typed."""
     typed = decision_forms.pressed_action(await typed_of(request))
     async with services.database.read() as conn:
-        detail = await request_detail(conn, request_id)
+        detail = await request_detail(conn, request_id, principal)
     drawn = await asyncio.to_thread(decision_forms.forms_of, detail, typed)
     if (attempt := _harmless(detail, drawn, typed)) is not None:
         try:
@@ -315,7 +316,7 @@ async def show_request(
     before = request.query_params.get("decided", "")[:MAX_ID_CHARS]
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
-        detail = await with_precedents(conn, principal, await request_detail(conn, request_id))
+        detail = await with_precedents(conn, principal, await request_detail(conn, request_id, principal))
         following = await place.next_pending(conn, detail, principal.name)
         decided = await requests.get(conn, before) if before else None
         of_step = await _pending_of_step(conn, detail)
@@ -409,6 +410,8 @@ def _draw(
         next_pending=way.following,
         decided=way.decided,
         of_step=way.of_step,
+        unseen=unseen_words(detail.unseen_secrets),
+        decided_unseen=decided_unseen_words(detail.decision),
         reveals=around.may_decide and _has_secrets(detail),
         state=_state_of(detail, around),
         ended=_how_it_ended(detail),

@@ -12,11 +12,12 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from approvals_api.principal import Principal
+from approvals_api.requests.reveal import unseen_secrets
 from approvals_api.validation.errors import invalid
 from turngate.domain.digest import call_digest, keyed_sha256
 from turngate.domain.errors import ConflictError
 from turngate.domain.policy.grants import WantedGrant
-from turngate.domain.requests import STATUS_OF_VERB, RequestStatus
+from turngate.domain.requests import STATUS_OF_VERB, RequestStatus, runs_the_call
 from turngate.domain.runs.inbox import urgent_at
 from turngate.domain.tools import results
 from turngate.domain.tools.defaults import stored
@@ -54,6 +55,7 @@ async def count_approval(conn: Connection, request: Request, principal: Principa
         "content": decision_digest(decision, request.nonce),
         **counts,
         **_who(principal, decision),
+        **await _unseen(conn, request, decision),
     }
     await events.append(conn, request.run_id, [("request.approved_once", payload)])
     # They have done their part: their claim must not hold up the people who are still needed.
@@ -159,7 +161,8 @@ async def win(conn: Connection, request: Request, principal: Principal, decision
     writes = requests.decision_writes(request.id, ending, None if is_stored else decision)
     granted = await _grant(conn, request, principal, decision)
     digests = events.digests(result={request.tool_call_id: result})
-    decided = ("request.decided", {**_payload(request, principal, decision, status), **digests})
+    unseen = await _unseen(conn, request, decision)
+    decided = ("request.decided", {**_payload(request, principal, decision, status), **unseen, **digests})
     *_stored, settled = await events.append(conn, request.run_id, [decided, *granted], writes=writes)
     if not settled:
         raise LookupError(f"request {request.id!r} has ended in this very transaction")
@@ -178,7 +181,8 @@ async def approve_as_seen(
     status = STATUS_OF_VERB[decision.verb]
     writes = requests.decision_writes_as_seen(seen, _ending(seen, decision, status), decision)
     digests = events.digests(result={})
-    decided = ("request.decided", {**_payload(seen, principal, decision, status), **digests})
+    unseen = await _unseen(conn, seen, decision)
+    decided = ("request.decided", {**_payload(seen, principal, decision, status), **unseen, **digests})
     settled, *_stored = await events.append(conn, seen.run_id, [decided], writes=writes, last=True)
     if not settled:
         return None
@@ -327,6 +331,15 @@ def _payload(request: Request, principal: Principal, decision: Decision, status:
     if principal.traceparent is not None:
         payload["traceparent"] = principal.traceparent
     return {**payload, "edited_digest": decision.digest} if decision.verb == "edit" else payload
+
+
+async def _unseen(conn: Connection, request: Request, decision: Decision) -> dict[str, list[str]]:
+    """Return what the log says of the secrets in a call that a decision runs unseen; nothing if there are none."""
+    if not runs_the_call(request.kind, decision.verb, decision.outcome):
+        return {}
+    edited = decision.args if decision.verb == "edit" else None
+    pointers = await unseen_secrets(conn, request, decision.decided_by, edited=edited)
+    return {"unseen_secrets": pointers} if pointers else {}
 
 
 def _who(principal: Principal, decision: Decision) -> dict[str, str | None]:

@@ -42,9 +42,13 @@ def _of_extension(request: RequestDetail) -> Consequences:
 
 
 def _approval(request: RequestDetail) -> str:
-    runs = "Runs the call exactly as shown."
+    unseen = len(request.unseen_secrets)
+    as_shown = "exactly as shown"
+    if unseen:
+        as_shown = f"as shown, with {'one value' if unseen == 1 else f'{unseen} values'} that you don't see"
+    runs = f"Runs the call {as_shown}."
     if is_external(request.agent):
-        runs = f"Lets {source_of(request.agent)} run the call exactly as shown."
+        runs = f"Lets {source_of(request.agent)} run the call {as_shown}."
     elif request.manifest.kind == "agent":
         runs = "Starts another agent's run with this task. Its own calls are judged one by one."
     elif request.manifest.kind == "signal":

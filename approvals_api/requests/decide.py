@@ -25,7 +25,7 @@ from turngate.domain.errors import ConflictError, GoneError, InvalidInputError, 
 from turngate.domain.policy.terms import person_of
 from turngate.domain.requests import RequestStatus, runs_the_call
 from turngate.domain.tools.defaults import leave_out
-from turngate.domain.tools.secrets import has_marks, unmask_json
+from turngate.domain.tools.secrets import has_marks
 from turngate.store.clock import now
 from turngate.store.database import Connection
 from turngate.store.requests import requests
@@ -210,7 +210,7 @@ async def _with_secrets(services: Services, request_id: str, order: DecisionOrde
     if not has_marks(edited):
         return order.model_copy(update={"args": edited})
     try:
-        args = unmask_json(edited, tool.masked_input(request.input), tool.parameters)
+        args = tool.edited_input(edited, request.input)
     except ValueError as error:
         raise invalid("/args", str(error), code="invalid_edit") from None
     return order.model_copy(update={"args": args})

@@ -9,8 +9,11 @@ from approvals_api.principal import Principal
 from turngate.domain.errors import ForbiddenError, InvalidInputError
 from turngate.domain.policy.terms import AskTerms, person_of
 from turngate.domain.requests import RequestKind, Verb
+from turngate.domain.tools.secrets import Audience
 from turngate.store.access import people
+from turngate.store.clock import now
 from turngate.store.database import Connection
+from turngate.store.requests.requests import Request
 from turngate.store.runs import runs
 from turngate.store.runs.starters import starters_of
 
@@ -71,6 +74,16 @@ def require_eligible(request: OnTerms, principal: Principal, starters: Collectio
     barred = why_not(request, principal, starters)
     if barred is not None:
         raise ForbiddenError(barred, code="not_eligible")
+
+
+async def audience_of(conn: Connection, principal: Principal | None, request: Request) -> Audience:
+    """Return who a principal is to a request: its ``decider`` for as long as they may decide it. None: a ``reader``."""
+    if principal is None or not principal.may("requests:decide"):
+        return "reader"
+    if request.status != "pending" or request.has_expired(now()):
+        return "reader"
+    barred = why_not(request, principal, await starters_or_newer(conn, request))
+    return "decider" if barred is None else "reader"
 
 
 def check_verb(request: OnTerms, verb: Verb) -> None:

@@ -20,6 +20,7 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import UnreadableContentError
 from turngate.domain.policy.terms import person_of
 from turngate.domain.runs.event_chain import ChainBreak, ChainedEvent, LogCheck
+from turngate.domain.tools.defaults import for_readers
 from turngate.domain.tools.secrets import masked_strings
 from turngate.store import evidence
 from turngate.store.clock import as_text, from_text, now
@@ -320,6 +321,7 @@ async def _why_without_row(
     stored = [*evidence.request_values(request).values(), *decision.values(), request.terms]
     texts: list[JsonValue] = [each for each in stored if isinstance(each, str)]
     is_masked = masks.tools or masks.values or request.masked_input or masked_strings(texts, frozenset()) != texts
+    is_masked = is_masked or for_readers(request.left_out) != request.left_out
     return "it holds secrets, which are masked" if is_masked else None
 
 

@@ -52,7 +52,7 @@ async def with_precedents(conn: Connection, principal: Principal, detail: Reques
     siblings = await executions.siblings(conn, detail.run_id, detail.tool_call_id, limit=MOST_SIBLINGS)
     masks = await Masks.of(conn, [detail.run_id])
     is_compared = detail.kind == "approval" and not only_own(principal)
-    precedent = await precedent_of(conn, detail.id, detail.tool_name, detail.input) if is_compared else None
+    precedent = await precedent_of(conn, detail.id, detail.tool_name, detail.input_for_readers) if is_compared else None
     reasons: list[str] = []
     if "reject" in detail.allowed_verbs and not only_own(principal):
         if is_compared:

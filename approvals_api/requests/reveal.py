@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from approvals_api.lookups import existing_request, existing_run
 from approvals_api.principal import Principal
 from approvals_api.requests.eligibility import require_eligible, starters_or_newer
 from approvals_api.services import Services
 from turngate.domain.errors import ForbiddenError
+from turngate.domain.policy.terms import same_person
 from turngate.domain.text.json_text import quote
 from turngate.domain.tools.results import Failure, ToolResult
-from turngate.domain.tools.secrets import credentials_of
+from turngate.domain.tools.secrets import credentials_of, mask_text
 from turngate.domain.tools.tool import ToolManifest
+from turngate.store.database import Connection
 from turngate.store.events import events
+from turngate.store.requests.requests import Request
 from turngate.store.runs import calls, executions, messages, steps
 from turngate.wire.requests import RevealedSecret, SecretPlace
+
+MOST_NAMED: Final = 100
+MOST_REVEALS: Final = 500
+"""Of a run that are looked through. A person of whom none is found counts as one who saw nothing."""
 
 
 async def reveal(services: Services, principal: Principal, request_id: str) -> list[RevealedSecret]:
@@ -49,7 +58,7 @@ async def reveal(services: Services, principal: Principal, request_id: str) -> l
         require_eligible(request, principal, others)
     secrets = [
         RevealedSecret(pointer=each.pointer, value=each.raw)
-        for each in request.tool.masked_input(request.input).secrets
+        for each in request.tool.masked_input(request.input).secrets  # the declared ones first, as their marks count
     ]
     output = "" if execution is None else execution.partial_output
     texts: dict[SecretPlace, frozenset[str]] = {
@@ -67,6 +76,30 @@ async def reveal(services: Services, principal: Principal, request_id: str) -> l
         async with services.database.write() as conn:
             await events.append(conn, request.run_id, [("request.revealed", payload)])
     return secrets
+
+
+async def unseen_secrets(
+    conn: Connection, request: Request, by: str, *, edited: str | None = None, until: str | None = None
+) -> list[str]:
+    """Return where a call has declared secrets that a person did not have revealed (JSON pointers), at most 100.
+
+    ``edited``: the arguments that run in place of the request's; what the person typed there, they saw. ``until``: what was
+    revealed after this instant doesn't count.
+    """
+    if request.masked_input is None:
+        return []
+    tool = request.tool
+    secrets = tool.masked_input(request.input, "decider").declared
+    if edited is not None:
+        unchanged = {(each.pointer, each.raw) for each in tool.masked_input(edited, "decider").declared}
+        secrets = [each for each in secrets if (each.pointer, each.raw) in unchanged]
+    if not secrets:
+        return []
+    for event in await events.newest(conn, request.run_id, "request.revealed", limit=MOST_REVEALS):
+        is_in_time = until is None or event.created_at <= until
+        if is_in_time and event.payload["request_id"] == request.id and same_person(event.payload["by"], by):
+            return []
+    return [mask_text(each.pointer, ()) for each in secrets[:MOST_NAMED]]
 
 
 def _in_result(tool: ToolManifest, result: ToolResult | None) -> frozenset[str]:

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from approvals_api.lookups import existing_request, existing_run
 from approvals_api.paging import encode_cursor
+from approvals_api.principal import Principal
 from approvals_api.requests.consequences import consequences_of
-from approvals_api.requests.eligibility import starters
+from approvals_api.requests.eligibility import audience_of, starters
+from approvals_api.requests.reveal import unseen_secrets
 from approvals_api.retention.erase import erased_of
 from approvals_api.runs.budgets import time_words
 from approvals_api.runs.masks import Masks
 from approvals_api.runs.step_views import in_part, presentation_of
 from approvals_api.runs.views import RUN_TEXTS, message_views, run_summary
 from turngate.domain.digest import derived_id
+from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.policy import Verdict
-from turngate.domain.requests import LostStart
+from turngate.domain.requests import LostStart, runs_the_call
 from turngate.domain.runs.inbox import InboxFilter
+from turngate.domain.text.credentials import cut_credential_at
+from turngate.domain.tools.defaults import Defaults, for_readers
 from turngate.domain.tools.external import is_external
-from turngate.domain.tools.secrets import mask_json
+from turngate.domain.tools.preview import HEAD_CHARS, first_line
+from turngate.domain.tools.secrets import MASKED, mask_json
 from turngate.domain.tools.summary import describe
 from turngate.store.database import Connection
 from turngate.store.requests import requests
@@ -57,8 +64,11 @@ async def request_page(
     return Page(items=await request_items(conn, listed), next_cursor=more)
 
 
-async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
-    """Return a request with its decision, call, run and conversation so far; raises NotFoundError."""
+async def request_detail(conn: Connection, request_id: str, principal: Principal | None = None) -> RequestDetail:
+    """Return a request with its decision, call, run and conversation so far; raises NotFoundError.
+
+    ``principal``: who reads it; who may decide it sees all of its call but what its tool declares secret. None: someone else.
+    """
     request = await existing_request(conn, request_id)
     run = await existing_run(conn, request.run_id)
     call = await calls.get(conn, request.run_id, request.tool_call_id)
@@ -73,14 +83,17 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
     call = None if call is None else masks.call(call)
     result = call.settled_result if call else None
     path = [masks.message(each) for each in path]
+    seen = await _seen_call(conn, principal, request, masks)
+    (item,) = await request_items(conn, [request])
     detail = RequestDetail(
-        **(await _described(conn, request)).model_dump(),
+        **item.model_copy(update=seen.of_item).model_dump(),
         manifest=request.tool.without_examples,
         latest_message=await _latest_message_of(conn, run, path, masks),
         time_left=await time_words(conn, run) if request.status == "pending" else None,
         agent_words=_agent_words(request, call, path, masks),
         preview_kind=request.preview_kind,
-        preview=masks.optional(request.preview),
+        preview=seen.preview,
+        unseen_secrets=list(seen.unseen),
         not_by=request.not_by,
         starters=sorted(await starters(conn, request)),
         ask_terms=request.ask_terms,
@@ -93,14 +106,14 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         result=result,
         presentation=presentation_of(call, result) if call else None,
         in_part=in_part(call, result) if call else None,
-        precondition=masks.optional(request.depends_on),
+        precondition=seen.masks.optional(request.depends_on),
         confinement=request.process_confinement,
-        origins=request.origins_of_arguments,
+        origins=seen.origins,
         starts_at=request.starts_at,
         instead_of=_neighbour(request, request_ids, -1),
         replaced_by=_neighbour(request, request_ids, 1),
-        lost_start=_lost_start(request, masks),
-        earlier=await _earlier(conn, _neighbour(request, request_ids, -1), masks),
+        lost_start=_lost_start(request, seen.masks),
+        earlier=await _earlier(conn, _neighbour(request, request_ids, -1), seen.masks),
         judged=_judgement(call, masks),
         crashes=[CrashView.model_validate(each) for each in crashes],
         run=masks.view(run_summary(run), *RUN_TEXTS),
@@ -123,13 +136,60 @@ async def _path_of(conn: Connection, run: runs.Run, call: Call | None) -> list[S
     return await messages.path_to(conn, step.assistant_message_id if step else run.head_message_id)
 
 
-async def _described(conn: Connection, request: Request) -> RequestItem:
-    """Return a request as the inbox shows it; one that was opened before there were summaries gets one."""
-    item = (await request_items(conn, [request]))[0]
-    if item.summary is not None:
-        return item
-    text = await asyncio.to_thread(describe, request.tool, request.shown_input, None, request.left_out)
-    return item.model_copy(update={"summary": text})
+@dataclass(frozen=True, kw_only=True)
+class SeenCall:
+    """What one reader sees of the call that a request asks about.
+
+    ``masks``: of the other texts about it. ``unseen``: where it has declared secrets that its decider has not had revealed.
+    """
+
+    input: str
+    defaults: Defaults
+    summary: str
+    preview: str | None
+    origins: Origins | None
+    masks: Masks
+    unseen: Sequence[str] = ()
+
+    @property
+    def of_item(self) -> dict[str, object]:
+        """The members of the request's line in a list, in their place."""
+        of_call = {"input": self.input, "input_chars": len(self.input), "defaults": list(self.defaults)}
+        return {**of_call, "summary": self.summary}
+
+
+async def seen_calls(conn: Connection, principal: Principal, opened: Sequence[Request]) -> list[SeenCall]:
+    """Return what a principal sees of the calls that these requests ask about, in their order."""
+    masks = await Masks.of_each(conn, {each.run_id for each in opened})
+    return [await _seen_call(conn, principal, each, masks.get(each.run_id, Masks())) for each in opened]
+
+
+async def _seen_call(conn: Connection, principal: Principal | None, request: Request, masks: Masks) -> SeenCall:
+    """Return what someone sees of a call. ``masks``: of its run, for a reader."""
+    audience, tool = await audience_of(conn, principal, request), request.tool
+    masked = tool.masked_input(request.input, audience)
+    defaults, secret = request.left_out, [each.pointer for each in masked.secrets]
+    unseen: Sequence[str] = ()
+    if principal is not None and audience == "decider":
+        masks = masks.for_decider(masked)
+        unseen = () if request.kind == "question" else await unseen_secrets(conn, request, principal.name)
+    else:
+        defaults = for_readers(defaults)
+    summary = masks.optional(request.summary)
+    if summary is None or (
+        audience == "decider" and MASKED in summary
+    ):  # stored for readers, or older than summaries are
+        summary = await asyncio.to_thread(describe, tool, masked.text, None, defaults)
+    origins = request.origins_of_arguments
+    return SeenCall(
+        input=masked.text,
+        defaults=defaults,
+        summary=summary,
+        preview=masks.optional(request.preview),
+        origins=None if origins is None else origins.masked(secret, masks.text),
+        masks=masks,
+        unseen=unseen,
+    )
 
 
 async def request_items(conn: Connection, listed: Sequence[ListedRequest]) -> list[RequestItem]:
@@ -173,16 +233,23 @@ def _item(request: ListedRequest, beside: Beside, tasks: list[TaskView], masks: 
             **vars(request),
             "input": text,
             "input_chars": len(text),
-            "defaults": request.left_out,
+            "defaults": for_readers(request.left_out),
             "reason": masks.text(request.reason),
             "summary": masks.optional(request.summary),
-            "preview_line": masks.optional(beside.preview_line),
+            "preview_line": _preview_line(beside, masks),
             "step": beside.step,
             "doubts": beside.doubts,
             "not_run": masks.optional(beside.not_run),
             "tasks": tasks,
         }
     )
+
+
+def _preview_line(beside: Beside, masks: Masks) -> str | None:
+    head = beside.preview_head
+    cut = cut_credential_at(head) if len(head) >= HEAD_CHARS else None
+    masked = masks.text(head) if cut is None else masks.text(head[:cut]) + MASKED
+    return first_line(beside.preview_kind, masked) or None
 
 
 def _agent_words(request: Request, call: Call | None, path: Sequence[StoredMessage], masks: Masks) -> str:
@@ -263,6 +330,10 @@ async def _decision_view(conn: Connection, request: Request, masks: Masks) -> De
     if request.decision_id is None or request.verb is None or request.decided_by is None or request.decided_at is None:
         return None
     content = await requests.decision(conn, request.decision_id)
+    unseen: list[str] = []
+    if runs_the_call(request.kind, request.verb, content.outcome if content else None):
+        edited = content.args if content and content.verb == "edit" else None
+        unseen = await unseen_secrets(conn, request, request.decided_by, edited=edited, until=request.decided_at)
     return DecisionView(
         id=request.decision_id,
         verb=request.verb,
@@ -273,6 +344,7 @@ async def _decision_view(conn: Connection, request: Request, masks: Masks) -> De
         decided_at=request.decided_at,
         looked_ms=content.looked_ms if content else None,
         seen_percent=content.seen_percent if content else None,
+        unseen_secrets=unseen,
     )
 
 

@@ -1,8 +1,9 @@
 """What people see of the secrets in runs: every view of calls and messages is made from rows that went through here.
 
 Arguments and results are masked where their tool declares a secret. The other texts of a run (an agent's words, errors,
-presentations) are masked where they say one of these secrets. What looks like a credential is masked everywhere. Nothing else
-of a call's arguments is: no secret may hide what else it says. The model's history and the tool's input stay as they are.
+presentations) are masked where they say one of these secrets. What looks like a credential is masked everywhere, but for the
+person who decides about the very call (:meth:`Masks.for_decider`). Nothing else of a call's arguments is: no secret may hide
+what else it says. The model's history and the tool's input stay as they are.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from turngate.domain.conversation.messages import (
     ToolResultPart,
 )
 from turngate.domain.conversation.secret_texts import secret_texts
-from turngate.domain.tools.secrets import mask_text, masked_strings
+from turngate.domain.tools.secrets import Audience, Masked, mask_text, masked_strings, not_in
 from turngate.domain.tools.tool import UNDECLARED, ToolManifest
 from turngate.store.database import Connection
 from turngate.store.runs import calls, runs
@@ -39,10 +40,15 @@ ViewT = TypeVar("ViewT", bound=BaseModel)
 
 @dataclass(frozen=True, kw_only=True)
 class Masks:
-    """The secrets of some runs. ``tools``: (run id, call id) → the tool's declaration. ``values``: secret texts."""
+    """The secrets of some runs. ``tools``: (run id, call id) → the tool's declaration. ``values``: secret texts.
+
+    ``calls``: that may hold secrets. ``audience``: who sees what is masked.
+    """
 
     tools: Mapping[tuple[str, str], ToolManifest] = field(default_factory=dict)
     values: frozenset[str] = frozenset()
+    calls: Sequence[Call] = ()
+    audience: Audience = "reader"
 
     @classmethod
     async def of(cls, conn: Connection, run_ids: Collection[str]) -> Masks:
@@ -81,7 +87,25 @@ class Masks:
         """Return the secrets of these calls, which may hold some."""
         tools = {(each.run_id, each.tool_call_id): (each, tool) for each in stored if (tool := each.tool) is not None}
         values = frozenset[str]().union(*(_values(*each) for each in tools.values()))
-        return cls(tools={place: tool for place, (_call, tool) in tools.items()}, values=values)
+        return cls(
+            tools={place: tool for place, (_call, tool) in tools.items()},
+            values=values,
+            calls=[call for call, _tool in tools.values()],
+        )
+
+    def for_decider(self, arguments: Masked) -> Masks:
+        """Return what masks the texts about a call for who may decide it: only what some tool of these runs declares secret.
+
+        ``arguments``: the call's arguments as they see them; what these show openly is no secret in its other texts.
+        """
+        declared = frozenset[str]().union(
+            *(
+                self.tools[call.run_id, call.tool_call_id].declared_values(text, call.settled_result)
+                for call in self.calls
+                for text in {call.input, call.running_input}
+            )
+        )
+        return Masks(values=not_in(declared | arguments.values, arguments.text), audience="decider")
 
     def secret_texts(self, stored: StoredMessage) -> frozenset[str]:
         """Return the secrets in a message."""
@@ -89,7 +113,7 @@ class Masks:
 
     def text(self, text: str) -> str:
         """Return a text without the secrets."""
-        return mask_text(text, self.values)
+        return mask_text(text, self.values, audience=self.audience)
 
     def optional(self, text: str | None) -> str | None:
         """Return a text without the secrets; None stays None."""

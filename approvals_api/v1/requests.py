@@ -150,7 +150,7 @@ async def get_request(request_id: RequestId, services: ServicesDep, principal: R
     Looking at it, and the first time that someone does, is recorded in the audit log.
     """
     async with services.database.read() as conn:
-        detail = await request_detail(conn, request_id)
+        detail = await request_detail(conn, request_id, principal)
         detail = await with_precedents(conn, principal, detail)
         look = await presence.first_look(conn, principal, detail)
     await presence.note(services, look)

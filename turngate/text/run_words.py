@@ -335,6 +335,37 @@ def revealed_lines(secrets: Sequence[RevealedSecret]) -> list[tuple[str, str]]:
 _SECRET_PLACES: Final = {"task": "in the task", "words": "in the agent's own words", "result": "in the result"}
 
 
+def unseen_words(pointers: Sequence[str]) -> str:
+    """Return what a person who is about to decide doesn't see of a call; empty: they see all of it."""
+    if not pointers:
+        return ""
+    return (
+        f"You don't see what is secret here: {_places(pointers)}. It runs as the agent wrote it. Reveal it to read it; else the "
+        "log says that you decided without."
+    )
+
+
+def decision_lines(decision: DecisionView | None) -> list[tuple[str, str]]:
+    """Return how a request was looked at before it was decided, and what was not seen of it, each with its style."""
+    lines = [(look_words(decision), "dim"), (decided_unseen_words(decision), "red")]
+    return [each for each in lines if each[0]]
+
+
+def decided_unseen_words(decision: DecisionView | None) -> str:
+    """Return what of a call was secret, and not revealed to the person who let it run; empty: nothing was."""
+    if decision is None or not decision.unseen_secrets:
+        return ""
+    return f"Decided without seeing what is secret: {_places(decision.unseen_secrets)}"
+
+
+def _places(pointers: Sequence[str]) -> str:
+    more = f" and {len(pointers) - MOST_PLACES} more" if len(pointers) > MOST_PLACES else ""
+    return ", ".join(plain_line(each or "all arguments", 100) for each in pointers[:MOST_PLACES]) + more
+
+
+MOST_PLACES: Final = 8
+
+
 def look_words(decision: DecisionView | None) -> str:
     """Return how long a request was looked at before it was decided, and how much of it was seen; empty: not known."""
     if decision is None or decision.looked_ms is None:

@@ -13,7 +13,8 @@ class DecisionView(View):
     """The decision that settled a request. ``args``: exact JSON text.
 
     ``looked_ms``, ``seen_percent``: how long it was shown, and how much of the call was on the screen, as the browser or
-    terminal says: no proof. None: not known.
+    terminal says: no proof. None: not known. ``unseen_secrets``: where in the arguments that run (JSON pointers) are secrets that
+    the person did not have revealed before they decided.
     """
 
     id: str
@@ -25,6 +26,7 @@ class DecisionView(View):
     decided_at: str
     looked_ms: int | None = None
     seen_percent: int | None = None
+    unseen_secrets: list[str] = Field(default_factory=list)
 
 
 # The response to many decisions sent at once.

@@ -54,7 +54,8 @@ class RequestItem(View):
     In a list, ``input`` is at most the first 2,000 characters of ``input_chars``. If there are more, ``input_digest`` is the
     SHA-256 of the whole text, and the request itself has it; None: ``input`` is whole.
 
-    Secrets in ``input`` are marks, such as ``⟦secret 1⟧``. An edit that sends a mark back keeps the secret.
+    Secrets in ``input`` are marks: ``⟦secret 1⟧`` where its tool declares one, and in lists ``⟦secret⟧`` where something looks
+    like a credential. An edit that sends a mark with a number back keeps the secret.
 
     ``tasks``: of its run and of those above it, the topmost first. A person wrote the first one; the others are the words of the
     agent above. Empty for an external call.
@@ -167,6 +168,10 @@ class CrashView(View):
 class RequestDetail(RequestItem):
     """A request with everything an operator needs to decide it.
 
+    Who may decide it sees all of its call but what the tool declares secret, in ``input``, ``defaults``, ``summary``,
+    ``preview``, ``origins`` and ``precondition``, while it is pending. For everyone else, and once it ended, these are masked as
+    in a list. ``unseen_secrets``: where ``input`` has secrets (JSON pointers) that the reader did not have revealed: an
+    approval runs them unseen, and its decision says so; empty once it ended.
     ``allowed_verbs``: how it can be decided; empty once it ended. ``messages``: the conversation up to and including the
     message with the call. ``execution``, ``edited_input``, ``result``, ``presentation`` and ``in_part``: as in the call.
     ``precondition``: exact JSON of what the call depends on, when the request was opened; None: its tool has no precondition.
@@ -195,6 +200,7 @@ class RequestDetail(RequestItem):
     agent_words: str
     preview_kind: str | None
     preview: str | None
+    unseen_secrets: list[str] = Field(default_factory=list)
     not_by: Person | None
     starters: list[Person] = Field(default_factory=list)
     ask_terms: Terms = PLAIN_TERMS
@@ -224,6 +230,11 @@ class RequestDetail(RequestItem):
     run: RunSummary
     messages: list[MessageView]
     erased: ErasureView | None = None
+
+    @property
+    def input_for_readers(self) -> str:
+        """``input`` as those see it who don't decide: for what they see, too, such as a grant, and to compare with others."""
+        return self.manifest.masked_input(self.input).text
 
     @property
     def outlives_its_run(self) -> bool:

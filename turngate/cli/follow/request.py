@@ -35,9 +35,9 @@ from turngate.text.plain_text import plain, plain_line
 from turngate.text.presentation import diff_lines, presentation_lines
 from turngate.text.run_words import (
     consequence_lines,
+    decision_lines,
     judgement_words,
     lead_lines,
-    look_words,
     lost_start_lines,
     not_by,
     not_run_words,
@@ -46,6 +46,7 @@ from turngate.text.run_words import (
     precedent_lines,
     sibling_lines,
     start_words,
+    unseen_words,
 )
 from turngate.text_files import NotTextError, read_text
 from turngate.wire.orders import DecisionOrder
@@ -70,6 +71,7 @@ def show_request(request: RequestDetail, *, with_words: bool = True, whole: bool
         terminal.line(("  what it does ", "dim"), (plain_line(request.summary), "bold"))
     _show_same_calls(request)
     _show_call(fold_call(request, whole=whole))
+    _show_unseen(request)
     for label, words in lost_start_lines(request.lost_start):
         terminal.line((f"  {label} ", "dim"), words.replace("\n", f"\n{MARGIN}"))
     _show_origins(request)
@@ -85,8 +87,8 @@ def show_request(request: RequestDetail, *, with_words: bool = True, whole: bool
         terminal.line(("  what changed since that approval", "dim"))
         for piece in diff_lines(changed):
             terminal.line(MARGIN, piece)
-    if words := look_words(request.decision):
-        terminal.line((f"  {words}", "dim"))
+    for words, style in decision_lines(request.decision):
+        terminal.line((f"  {words}", style))
     _show_result(request)
     for label, words in consequence_lines(request.leads_to, request.time_left):
         terminal.line((f"  {label}: ", "dim"), words)
@@ -125,6 +127,11 @@ def _show_call(call: FoldedCall) -> None:
         terminal.line(("  arguments", "dim"))
     for piece in call.arguments.pieces:
         terminal.line(MARGIN, piece)
+
+
+def _show_unseen(request: RequestDetail) -> None:
+    if words := unseen_words(request.unseen_secrets):
+        terminal.line(MARGIN, (words, "bold red"))
 
 
 def _show_result(request: RequestDetail) -> None:

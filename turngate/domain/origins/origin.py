@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
+
+from turngate.domain.tools.secrets import MASKED
 
 SourceKind = Literal["task", "message", "answer", "edit", "instructions", "result", "call"]
 """``task``: what the run was started with. ``message``: what a person wrote besides. ``answer``: what a person answered, or
@@ -127,6 +129,19 @@ class Origins(BaseModel):
     def doubtful(self) -> list[Origin]:
         """Those that a person should look at."""
         return [each for each in self.items if each.doubt is not None]
+
+    def masked(self, secret: Collection[str], mask: Callable[[str], str]) -> Origins:
+        """Return them without the words that they quote of secrets: even a piece of one says much.
+
+        ``secret``: pointers of arguments that hold secrets. ``mask``: returns a text without secrets.
+        """
+        items = []
+        for each in self.items:
+            is_secret = any(each.at == pointer or each.at.startswith(f"{pointer}/") for pointer in secret)
+            quotes = {"part": each.part, "instead": each.instead}
+            hidden = {name: MASKED if is_secret and quote else mask(quote) for name, quote in quotes.items()}
+            items.append(each.model_copy(update={**hidden, "at": mask(each.at)}))
+        return self.model_copy(update={"items": tuple(items)})
 
     def under(self, pointer: str) -> Iterator[Origin]:
         """Yield the origins of the value at this pointer and of all inside it."""

@@ -19,7 +19,7 @@ from pydantic_core import to_jsonable_python
 
 from turngate.domain.text import json_text
 from turngate.domain.text.json_pointers import ABSENT, AMBIGUOUS, decode_arguments, pointer_of, tokens_of, value_at
-from turngate.domain.tools.secrets import MASKED, Masked, without_marks
+from turngate.domain.tools.secrets import MASKED, Masked, mask_json, without_marks
 
 Source = Literal["default", "server", "made", "later"]
 """``default``: of the tool, and the handler gets it. ``server``: the tool's server says that it uses it. ``made``: a value that
@@ -164,22 +164,25 @@ def _with_value(tree: Any, path: Sequence[str], value: JsonValue) -> Any:
     return tree
 
 
-def masked(
-    mask: Callable[[str], Masked], arguments: JsonValue, defaults: Sequence[Default], *, declared: bool
-) -> Defaults:
-    """Return defaults without secrets: none is ever stored. ``declared``: some places are declared secret."""
-    if not declared and not any(isinstance(each.value, str | list | dict) and each.value for each in defaults):
-        return tuple(defaults)
-    # Where no place is declared secret, what the model wrote tells nothing about the rest.
-    document = completed(arguments, defaults) if declared else {each.label: each.value for each in defaults}
-    hidden = mask(json.dumps(document))
+def masked(mask: Callable[[str], Masked], arguments: JsonValue, defaults: Sequence[Default]) -> Defaults:
+    """Return defaults without what their tool declares secret: that is never stored. ``mask``: for all arguments."""
+    hidden = mask(json.dumps(completed(arguments, defaults)))
     if not hidden.secrets:
         return tuple(defaults)
     tree = json.loads(hidden.text)
-    values = [(each, value_at(tree, each.at) if declared else tree[each.label]) for each in defaults]
+    values = [(each, value_at(tree, each.at)) for each in defaults]
     return tuple(
         each if value is ABSENT else each.model_copy(update={"value": without_marks(value)}) for each, value in values
     )
+
+
+def for_readers(defaults: Sequence[Default]) -> Defaults:
+    """Return stored defaults as those see them who don't decide the call: also without what looks like a credential."""
+    if not any(isinstance(each.value, str | list | dict) and each.value for each in defaults):
+        return tuple(defaults)
+    hidden = mask_json(json.dumps({each.label: each.value for each in defaults}))
+    tree = json.loads(hidden.text)
+    return tuple(each.model_copy(update={"value": tree[each.label]}) for each in defaults)
 
 
 def agree(known: Sequence[Default], now: Sequence[Default]) -> bool:

@@ -1,9 +1,11 @@
 """Secrets in a tool's arguments and results: where they are, and how a text is shown without them. Pure.
 
 A place is secret if a schema that may apply to it says ``writeOnly: true`` or ``format: "password"`` (pydantic's ``SecretStr``
-does), whatever the other branches of a union say. In any other text it is what looks like a credential
-(:mod:`turngate.domain.text.credentials`), and only that. A mark with a number of its own is in its place, so that
+does), whatever the other branches of a union say. A mark with a number of its own is in its place, so that
 neither the length of a secret nor whether two are equal can be seen. An edit sends the mark back in place of the secret.
+
+What only looks like a credential (:mod:`turngate.domain.text.credentials`) is masked in any other text, with a mark without a
+number, but never for the person who decides (:data:`Audience`): a model chooses what its calls look like (I6).
 
 What can't be read for certain (no JSON, too deep, a schema without end) is masked whole if its tool declares a secret.
 """
@@ -14,7 +16,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import unquote
 
 from pydantic import JsonValue
@@ -25,6 +27,9 @@ from turngate.domain.text.json_text import MAX_DEPTH, quote
 
 Schema = Mapping[str, Any]
 
+Audience = Literal["decider", "reader"]
+"""Who reads a call. ``decider``: may decide a pending request about it; only places that the tool declares secret are masked.
+``reader``: anyone else; what looks like a credential is masked, too."""
 MASKED: Final = "⟦secret⟧"
 """What replaces a secret in a text that no one edits."""
 MARK: Final = "⟦secret {}⟧"
@@ -83,15 +88,29 @@ class Secret:
 
 @dataclass(frozen=True, kw_only=True)
 class Masked:
-    """A JSON text as people see it. ``secrets``: those that its marks stand for, in their order, from number 1."""
+    """A JSON text as people see it.
+
+    ``declared``: the secrets that its numbered marks stand for, in their order, from 1. ``others``: what the other marks hide.
+    """
 
     text: str
-    secrets: Sequence[Secret] = ()
+    declared: Sequence[Secret] = ()
+    others: Sequence[Secret] = ()
+
+    @property
+    def secrets(self) -> Sequence[Secret]:
+        """All that is masked, the declared ones first."""
+        return (*self.declared, *self.others)
 
     @property
     def values(self) -> frozenset[str]:
         """The secret texts that are worth looking for in other texts."""
         return frozenset(text for each in self.secrets for text in each.texts if len(text) >= MIN_CHARS)
+
+    @property
+    def unshown(self) -> frozenset[str]:
+        """Those that the rest of the document doesn't show: no secret may hide what else a call says."""
+        return not_in(self.values, self.text)
 
 
 def declared_places(raw: str, schema: Schema) -> tuple[Secret, ...]:
@@ -102,14 +121,17 @@ def declared_places(raw: str, schema: Schema) -> tuple[Secret, ...]:
         return ()
 
 
-def mask_json(raw: str, *schemas: Schema, is_plain: Callable[[str], bool] | None = None) -> Masked:
+def mask_json(
+    raw: str, *schemas: Schema, audience: Audience = "reader", is_plain: Callable[[str], bool] | None = None
+) -> Masked:
     """Return a JSON text with each secret replaced by a mark; everything else stays byte for byte.
 
-    ``schemas``: all that apply to the whole document. A text that says what only a mark may say is masked, too. A text that has a
-    credential in it is written again around the mark. ``is_plain``: whether the JSON text of a secret place needs no mark.
+    ``schemas``: all that apply to the whole document. For a ``reader``, a text that says what only a mark may say is masked, too,
+    and a text that has a credential in it is written again around the mark. ``is_plain``: whether the JSON text of a secret
+    place needs no mark.
     """
     is_declared = any(has_secrets(dict(each)) for each in schemas)
-    if not is_declared and not _may_hold_credentials(raw):
+    if not is_declared and (audience == "decider" or not _may_hold_credentials(raw)):
         return Masked(text=raw)
     try:
         spots = _read(raw, schemas)
@@ -117,27 +139,27 @@ def mask_json(raw: str, *schemas: Schema, is_plain: Callable[[str], bool] | None
         if not is_declared:
             return _mask_unreadable(raw)
         spots = [_Spot("", 0, len(raw), declared=True)]
-    if is_plain is not None:
-        spots = [each for each in spots if not (each.declared and is_plain(raw[each.start : each.end]))]
     pieces: list[str] = []
-    secrets: list[Secret] = []
+    declared: list[Secret] = []
+    others: list[Secret] = []
     last = 0
     for each in spots:
-        inside = each.secrets(raw)
-        marks = [MARK.format(number) for number in range(len(secrets) + 1, len(secrets) + len(inside) + 1)]
-        pieces += [raw[last : each.start], each.written(marks)]
-        secrets += inside
+        is_open = (
+            is_plain is not None and is_plain(raw[each.start : each.end]) if each.declared else audience == "decider"
+        )
+        if is_open:
+            continue
+        (declared if each.declared else others).extend(each.secrets(raw))
+        pieces += [raw[last : each.start], each.written(MARK.format(len(declared)) if each.declared else MASKED)]
         last = each.end
-    return Masked(text="".join([*pieces, raw[last:]]), secrets=tuple(secrets))
+    return Masked(text="".join([*pieces, raw[last:]]), declared=tuple(declared), others=tuple(others))
 
 
 def _mask_unreadable(raw: str) -> Masked:
     """Return a text that is no JSON without its credentials."""
     spans = credentials_in(raw)
-    secrets = tuple(Secret(pointer="", raw=quote(raw[each.start : each.end])) for each in spans)
-    return Masked(
-        text=replaced(raw, spans, [MARK.format(number) for number in range(1, len(spans) + 1)]), secrets=secrets
-    )
+    others = tuple(Secret(pointer="", raw=quote(raw[each.start : each.end])) for each in spans)
+    return Masked(text=replaced(raw, spans, [MASKED] * len(spans)), others=others)
 
 
 def _may_hold_credentials(raw: str) -> bool:
@@ -145,16 +167,19 @@ def _may_hold_credentials(raw: str) -> bool:
     return "\\" in raw or _BEGIN in raw or bool(credentials_in(raw))
 
 
-def mask_value(value: JsonValue, *schemas: Schema) -> tuple[JsonValue, frozenset[str]]:
+def mask_value(value: JsonValue, *schemas: Schema, audience: Audience = "reader") -> tuple[JsonValue, frozenset[str]]:
     """Return a JSON value without its secrets, and their texts."""
-    masked = mask_json(json.dumps(value), *schemas)
+    masked = mask_json(json.dumps(value), *schemas, audience=audience)
     return (json.loads(masked.text), masked.values) if masked.secrets else (value, frozenset())
 
 
-def mask_text(text: str, values: Collection[str], *, name: str = "", mark: str = MASKED) -> str:
-    """Return a text without these values, as they are or as they are written in JSON or Python, and without credentials.
+def mask_text(
+    text: str, values: Collection[str], *, name: str = "", mark: str = MASKED, audience: Audience = "reader"
+) -> str:
+    """Return a text without these values, as they are or as they are written in JSON or Python.
 
-    The longest value goes first. ``name``: of the member that has the text, which may say what it is.
+    For a ``reader``, it is also without credentials. The longest value goes first. ``name``: of the member that has the text,
+    which may say what it is.
     """
     forms = {form for value in values for form in written_forms(value) if form in text}
     for form in sorted(forms, key=len, reverse=True):
@@ -162,8 +187,13 @@ def mask_text(text: str, values: Collection[str], *, name: str = "", mark: str =
     for value in values:
         cut = cut_secret_at(text, value)
         text = text if cut is None else text[:cut] + mark
-    spans = credentials_in(text, name=name)
+    spans = credentials_in(text, name=name) if audience == "reader" else []
     return replaced(text, spans, [mark] * len(spans)) if spans else text
+
+
+def not_in(values: frozenset[str], text: str) -> frozenset[str]:
+    """Return those of these values that a text doesn't have, in any of their forms."""
+    return frozenset(each for each in values if not any(form in text for form in written_forms(each)))
 
 
 def credentials_of(value: JsonValue, *, name: str = "") -> frozenset[str]:
@@ -241,68 +271,47 @@ def has_marks(raw: str) -> bool:
     return _BEGIN in raw or "\\u27e6" in raw.lower()
 
 
-def unmask_json(edited: str, original: Masked, *schemas: Schema) -> str:
-    """Return an edited JSON text with the secrets of the original in place of their marks.
+def unmask_json(edited: str, raw: str, *schemas: Schema, is_plain: Callable[[str], bool] | None = None) -> str:
+    """Return an edited JSON text with the declared secrets of the original in place of their marks.
 
-    Raises ValueError, which says the fix: a mark is where no secret belongs, so that its secret would be shown from there on;
-    it is only part of a text; or the original has no secret of that number.
+    ``raw``: the original. ``is_plain``: as for :func:`mask_json`. Raises ValueError, which says the fix: a mark is where no
+    secret is declared, so that it would run as it is written, or its secret would be shown from there on; it is only part of a
+    text; or the original has no secret of that number.
     """
-    if not original.secrets or not has_marks(edited):
+    if not has_marks(edited):
         return edited
+    original = mask_json(raw, *schemas, audience="decider", is_plain=is_plain)
     try:
         spots = _read(edited, schemas)
+        before = {(each.pointer, each.text) for each in (_read(raw, schemas) if has_marks(raw) else ())}
     except (IndexError, RecursionError):
         raise ValueError("the arguments can't be read: send a JSON object") from None
     pieces: list[str] = []
     last = 0
     for each in spots:
-        real = _real(each, edited[each.start : each.end], original)
-        pieces += [edited[last : each.start], real]
-        last = each.end
+        if each.declared:
+            pieces += [edited[last : each.start], _real(each, edited[each.start : each.end], original)]
+            last = each.end
+        elif _BEGIN in each.text and (each.pointer, each.text) not in before:
+            raise ValueError(f"{each.pointer}: a masked value may only be where it was: type what should run here")
     return "".join([*pieces, edited[last:]])
 
 
 def _real(spot: _Spot, raw: str, original: Masked) -> str:
-    """Return the JSON text that belongs to a place of an edited document. Raises ValueError."""
+    """Return the JSON text that belongs to a secret place of an edited document. Raises ValueError."""
     if not has_marks(raw):
         return raw
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError):
         value = None
-    if not spot.declared:
-        return quote(_with_credentials(spot, value, original))
-    match = _MARK.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
+    mark = _MARK.fullmatch(value) if isinstance(value, str) else None
+    if mark is None:
         raise ValueError(f"{spot.pointer}: leave the masked value as it is, or type a whole new one")
-    return _secret_of(spot, match, original).raw
-
-
-def _with_credentials(spot: _Spot, text: object, original: Masked) -> str:
-    """Return a text with the credentials in place of its marks: at the place of each, and where it is hidden again."""
-    if not isinstance(text, str) or _BEGIN in _MARK.sub("", text):
-        raise ValueError(f"{spot.pointer}: leave the masked value as it is, or type a whole new one")
-    elsewhere = f"{spot.pointer}: a masked value may only be where it was: elsewhere it would be shown"
-    credentials: list[str] = []
-    for mark in _MARK.finditer(text):
-        secret = _secret_of(spot, mark, original)
-        credential = json.loads(secret.raw) if secret.pointer == spot.pointer else None
-        if not isinstance(credential, str):
-            raise ValueError(elsewhere)  # noqa: TRY004 - it is about the edit, not about a type
-        credentials.append(credential)
-    restored = replaced(text, [Span(*mark.span()) for mark in _MARK.finditer(text)], credentials)
-    is_whole = _MARK.fullmatch(text) is not None and _BEGIN in restored
-    visible = mask_text(restored, (), name=spot.pointer)
-    if not is_whole and any(each in visible and each not in text for each in credentials):
-        raise ValueError(elsewhere)
-    return restored
-
-
-def _secret_of(spot: _Spot, mark: re.Match[str], original: Masked) -> Secret:
     number = int(mark[1])
-    if number > len(original.secrets):
+    if number > len(original.declared):
         raise ValueError(f"{spot.pointer}: this mark stands for no value of the call: type a new one")
-    return original.secrets[number - 1]
+    return original.declared[number - 1].raw
 
 
 @dataclass(frozen=True)
@@ -325,9 +334,9 @@ class _Spot:
             return [Secret(pointer=self.pointer, raw=raw[self.start : self.end], start=self.start)]
         return [Secret(pointer=self.pointer, raw=quote(self.text[each.start : each.end])) for each in self.parts]
 
-    def written(self, marks: Sequence[str]) -> str:
-        """Return the JSON text of the place with marks for its secrets."""
-        return quote(replaced(self.text, self.parts, marks) if self.parts else marks[0])
+    def written(self, mark: str) -> str:
+        """Return the JSON text of the place with a mark for each of its secrets."""
+        return quote(replaced(self.text, self.parts, [mark] * len(self.parts)) if self.parts else mark)
 
 
 def _read(raw: str, schemas: Sequence[Schema], roots: Sequence[Schema] = ()) -> list[_Spot]:

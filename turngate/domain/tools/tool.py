@@ -36,6 +36,7 @@ from turngate.domain.tools.presentation import PRESENTATION, Presentation, Prese
 from turngate.domain.tools.preview import Previewer
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.secrets import (
+    Audience,
     Masked,
     credentials_of,
     declared_places,
@@ -44,6 +45,7 @@ from turngate.domain.tools.secrets import (
     mask_text,
     mask_value,
     masked_strings,
+    unmask_json,
     with_secrets,
     without_examples,
 )
@@ -101,15 +103,21 @@ class ToolManifest(BaseModel):
         """Whether an argument, or a field of a result, is declared secret."""
         return any(has_secrets(each) for each in (self.parameters, self.success, *self.failure_schemas.values()))
 
-    def masked_input(self, raw_input: str) -> Masked:
-        """Return a call's arguments as people see them."""
+    def masked_input(self, raw_input: str, audience: Audience = "reader") -> Masked:
+        """Return a call's arguments as someone sees them."""
         if not self.has_secrets:
-            return mask_json(raw_input)
-        return mask_json(raw_input, self.parameters, is_plain=self._is_reference if self.references else None)
+            return mask_json(raw_input, audience=audience)
+        return mask_json(raw_input, self.parameters, audience=audience, is_plain=self._is_plain)
+
+    def edited_input(self, edited: str, raw_input: str) -> str:
+        """Return an edit of a call's arguments with the secrets whose marks it left. Raises ValueError, which says the fix."""
+        return unmask_json(edited, raw_input, self.parameters, is_plain=self._is_plain)
 
     def masked_defaults(self, arguments: JsonValue, defaults: Sequence[Default]) -> Defaults:
-        """Return what a call leaves out as people see it, and as it is stored."""
-        return masked(self.masked_input, arguments, defaults, declared=self.has_secrets)
+        """Return what a call leaves out as it is stored, and as who may decide sees it: without what is declared secret."""
+        if not self.has_secrets:
+            return tuple(defaults)
+        return masked(partial(self.masked_input, audience="decider"), arguments, defaults)
 
     def defaults_of_edit(self, edited: str, known: Sequence[Default]) -> Defaults:
         """Return what an edited call leaves out, as far as it is known without the tool's code. ``known``: of the call before."""
@@ -119,6 +127,11 @@ class ToolManifest(BaseModel):
             return ()
         is_claimed = bool(self.origin) or self.kind == "external" or any(each.source == "server" for each in known)
         return self.masked_defaults(arguments, of_edit(arguments, self.parameters, known, is_claimed=is_claimed))
+
+    @property
+    def _is_plain(self) -> Callable[[str], bool] | None:
+        """What tells whether a secret argument needs no mark; None: each does."""
+        return self._is_reference if self.references else None
 
     def _is_reference(self, raw: str) -> bool:
         """Tell whether a secret argument only names a secret that the tool may refer to."""
@@ -137,6 +150,15 @@ class ToolManifest(BaseModel):
     def masked_answer(self, raw: str) -> Masked:
         """Return a value of its success type as people see it: an answer, or the result of a lost call."""
         return mask_json(raw, self.success, self._wrapped) if self.has_secrets else mask_json(raw)
+
+    def declared_values(self, raw_input: str, result: Ok | Failure | None) -> frozenset[str]:
+        """Return the texts that the tool declares secret in a call's arguments and result."""
+        values = self.masked_input(raw_input, "decider").values
+        if result is None or not self.has_secrets:
+            return values
+        if isinstance(result, Ok):
+            return values | mask_value(result.value, self.success, self._wrapped, audience="decider")[1]
+        return values | mask_value(result.fields, self.failure_schemas.get(result.kind, {}), audience="decider")[1]
 
     def masked_result(self, result: Ok | Failure, values: frozenset[str]) -> tuple[Ok | Failure, frozenset[str]]:
         """Return a call's result as people see it, and the secret texts in it. ``values``: those of its arguments."""

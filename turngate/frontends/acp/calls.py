@@ -77,13 +77,14 @@ class Calls:
         known: str,
         *,
         kind: show.Kind,
+        arguments: show.Content,
         preview: Sequence[show.Content],
         question: Sequence[show.Content],
         locations: Sequence[ToolCallLocation],
     ) -> list[show.Content]:
         """Show what a person needs to decide a call, and return all that the call shows then."""
         call = self._calls.setdefault(known, _Call([]))
-        call.preview, call.question = list(preview), list(question)
+        call.arguments, call.preview, call.question = [arguments], list(preview), list(question)
         await self._change(known, kind=kind, content=call.content, locations=list(locations) or None)
         return call.content
 

@@ -13,6 +13,7 @@ from turngate.domain.errors import TurngateError
 from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.tools.defaults import default_rows
 from turngate.frontends.acp import render as show
+from turngate.text.run_words import unseen_words
 from turngate.wire.access import MeView
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail
@@ -73,6 +74,8 @@ def question(request: RequestDetail, page: str, choices: list[Choice], *, forms:
     """Return what a person needs to know of a request besides the call: why it is asked, and where else to answer."""
     facts = [f"risk {request.risk} · effect {request.manifest.effect} · asked by {request.rule}: {request.reason}"]
     facts += [f"{each.words}." for each in request.same_calls]
+    if words := unseen_words(request.unseen_secrets):
+        facts.append(words)
     if request.quorum > 1:
         facts.append(f"approvals {request.approvals} of {request.quorum}")
     if (judged := request.judged) is not None:

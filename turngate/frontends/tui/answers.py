@@ -238,7 +238,9 @@ def grant_form(session: Session, request: RequestDetail, send: Callable[[str], A
 
 
 def _fields(session: Session, request: RequestDetail) -> Iterator[Field]:
-    values = argument_values(complete_text(request.input, [each for each in request.defaults if each.is_constant]))
+    values = argument_values(
+        complete_text(request.input_for_readers, [each for each in request.defaults if each.is_constant])
+    )
     arguments = tuple(
         replace(
             choice_of(name, [("fixed", f"exactly {clipped(plain_line(value), VALUE_CHARS)}"), ("open", OPEN), *LIMITS]),
@@ -310,7 +312,7 @@ async def confirm_grant(app: App[object], session: Session, request: RequestDeta
 
 def _within(request: RequestDetail, chosen: dict[str, str], limits: dict[str, str]) -> dict[str, ValueLimit]:
     """Return argument → the limit that the form says. Raises InvalidInputError."""
-    decoded = with_left_out(decode_arguments(request.input), request.defaults)
+    decoded = with_left_out(decode_arguments(request.input_for_readers), request.defaults)
     values = decoded if isinstance(decoded, dict) else {}
     kinds: dict[str, LimitKind] = {"range": "range", "one_of": "one_of", "prefix": "prefix"}
     return {

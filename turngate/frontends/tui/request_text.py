@@ -39,15 +39,16 @@ from turngate.frontends.tui.texts import (
 )
 from turngate.text.run_words import (
     consequence_lines,
+    decision_lines,
     execution_piece,
     lead_lines,
-    look_words,
     lost_start_lines,
     not_by,
     not_run_words,
     origin_lines,
     precedent_lines,
     sibling_lines,
+    unseen_words,
 )
 from turngate.wire.requests import CommentView, RequestDetail, RequestItem, Viewer
 from turngate.wire.runs import MessageView
@@ -144,6 +145,7 @@ def call_text(request: RequestDetail, *, whole: bool = True) -> Folded:
                 (f"  {about}" if about else "", "dim"),
             ),
             *block(call.arguments.pieces, MARGIN),
+            *([at(MARGIN, (words, "bold red"))] if (words := unseen_words(request.unseen_secrets)) else []),
             *_origins(request),
         ]
     )
@@ -305,8 +307,7 @@ def _decided(request: RequestDetail) -> Iterator[Line]:
     yield at("", ("THE DECISION", "bold"))
     yield at(MARGIN, ended_words(request))
     decision = request.decision
-    if words := look_words(decision):
-        yield at(MARGIN, (words, "dim"))
+    yield from (at(MARGIN, each) for each in decision_lines(decision))
     if decision is not None and decision.args is not None:
         yield at(MARGIN, ("with", "dim"))
         yield from block(exact_arguments(decision.args), MARGIN * 2)

@@ -37,7 +37,7 @@ from turngate.domain.policy.terms import AskTerms, names_of
 from turngate.domain.requests import ExecutionState, LostStart, RequestKind, RequestStatus, Resolution, Verb
 from turngate.domain.runs.inbox import MOST_COUNTED, UNCLAIMED, InboxFilter, urgent_at
 from turngate.domain.tools.defaults import Defaults, read_stored
-from turngate.domain.tools.preview import HEAD_CHARS, Preview, PreviewKind, first_line
+from turngate.domain.tools.preview import HEAD_CHARS, Preview, PreviewKind
 from turngate.domain.tools.results import TOOL_RESULT, Failure
 from turngate.domain.tools.tool import ProcessConfinement, ToolManifest
 from turngate.store.clock import as_text, from_text, now
@@ -329,15 +329,17 @@ class ListedRequest:
 class Beside:
     """What a list says of a request beside its own columns. ``doubts``: how many of its values have each.
 
-    ``step``, ``position``: of its call in its run; None: the call is not in the store. ``preview_line``: a line of its
-    tool's preview; None: there is none. ``not_run``: why a call that was approved did not start, as the model reads it;
+    ``step``, ``position``: of its call in its run; None: the call is not in the store. ``preview_head``: the first 2,000
+    characters of its tool's preview, as who may decide sees it; "": there is none.
+    ``not_run``: why a call that was approved did not start, as the model reads it;
     None: it did, or still may.
     """
 
     step: int | None
     position: int | None
     doubts: Doubts
-    preview_line: str | None
+    preview_kind: str | None
+    preview_head: str
     not_run: str | None = None
 
 
@@ -572,7 +574,8 @@ async def beside(conn: Connection, request_ids: Iterable[str]) -> dict[str, Besi
             step=row["step"],
             position=row["position"],
             doubts=_doubts(row),
-            preview_line=first_line(row["preview_kind"], row["preview_head"] or "") or None,
+            preview_kind=row["preview_kind"],
+            preview_head=row["preview_head"] or "",
             not_run=_why_not_run(row["unstarted"]),
         )
         for row in rows

@@ -33,6 +33,7 @@ CASES = [
     ({"ask_terms": AskTerms(grace_seconds=90)}, "yes",
      "Runs the call exactly as shown. It starts 90 s later; until then you can take the approval back."),
     ({"agent": "external-shop"}, "yes", "Lets shop run the call exactly as shown."),
+    ({"unseen_secrets": ["/password"]}, "yes", "Runs the call as shown, with one value that you don't see."),
     ({"kind": "question"}, "yes", "The agent gets your answer as the call's result. No tool runs."),
     ({"kind": "question"}, "undo", ""),
     ({"kind": "outcome"}, "no", "The agent reads that the call may or may not have taken effect."),

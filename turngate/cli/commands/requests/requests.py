@@ -501,7 +501,7 @@ def wanted_grant(
         typer.Abort: the user declined; nothing was decided.
     """
     try:
-        arguments = decode_arguments(request.input if args is None else args)
+        arguments = decode_arguments(request.input_for_readers if args is None else args)
     except ValueError as error:
         raise InvalidInputError(f"the arguments are not plain JSON: {error}", code="invalid_grant") from None
     edited = None if args is None else request.manifest.defaults_of_edit(args, request.defaults)
