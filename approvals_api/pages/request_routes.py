@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
 from typing import Final, Literal, TypeVar
@@ -34,6 +34,7 @@ from approvals_api.requests.eligibility import why_not
 from approvals_api.requests.precedents import with_precedents
 from approvals_api.requests.views import request_detail
 from approvals_api.services import Services
+from approvals_api.validation.errors import member_of
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, TurngateError, UnavailableError
 from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.policy.terms import same_person
@@ -256,7 +257,7 @@ def refused(
         "too_fast": "Take a breath.",
         "digest_differs": "The call on your screen is not the one that is pending.",
         "idempotency_key_reused": "This form was sent before. Press the button again to send its current content.",
-    }.get(error.error_code, "Try again." if away else "Not accepted.")
+    }.get(error.error_code, "Try again." if away else "Not sent yet.")
     beside: dict[str, str] = {}
     rest: list[str] = []
     if submitted is not None and isinstance(error, InvalidInputError):
@@ -292,10 +293,9 @@ def _placed(
         elif pointer.startswith("/args") and own is not None:
             about_args.append({"pointer": pointer.removeprefix("/args"), "message": message})
         elif pointer.startswith("/args"):
-            complaint = f"{pointer.removeprefix('/args')}: {message}" if pointer != "/args" else message
-            beside[submitted.action] = (
-                f"{beside[submitted.action]}; {complaint}" if submitted.action in beside else complaint
-            )
+            complaint = f"{member_of(pointer.removeprefix('/args'))}: {message}" if pointer != "/args" else message
+            earlier = beside.get(submitted.action)
+            beside[submitted.action] = complaint if earlier is None else f"{earlier} {complaint}"
         else:
             rest.append(f"{pointer}: {message}" if pointer else message)
     fields, others = ({}, []) if own is None else place_errors(own, about_args, typed)
@@ -380,6 +380,7 @@ def _draw(
     changed = what_changed(detail.earlier.precondition if detail.earlier else None, detail.precondition)
     edit_typed = decision_forms.edit_typed(detail, attempt.typed)
     edited = decision_forms.args_of_edit(detail, drawn, attempt.typed)
+    complaints = _complaints(attempt, drawn)
     return draw(
         "request.html",
         frame=frame,
@@ -394,12 +395,12 @@ def _draw(
         whole_at=way.place.request_at(detail.id, whole="1"),
         forms=drawn,
         suggested=decision_forms.suggested_field(drawn),
-        attempt=attempt,
+        attempt=replace(attempt, errors={name: words for name, _label, words in complaints}),
         decision_id=attempt.decision_id or f"dec_{secrets.token_hex(12)}",
         changed=None if changed is None else read_diff(changed),
         edits=None if edited is None else changes(detail.input, edited),
         edit_typed=edit_typed,
-        complaints=_complaints(attempt, drawn),
+        complaints=complaints,
         around=around,
         grant=grant_form(detail, attempt.typed, admin=around.admin, wanted=attempt.grant),
         lasts=LASTS,
@@ -419,10 +420,12 @@ def _draw(
 
 
 def _complaints(attempt: Attempt, drawn: DecisionForms) -> list[tuple[str, str | None, str]]:
-    """Return each complaint about a control, for the top of the page: the control, the field it is in, and the words."""
+    """Return each complaint about a control, in the order of the page: the control, the field it is in, and the words."""
     forms = [form for form in (drawn.edit, drawn.answer, drawn.result) if form is not None]
     labels = {each.name: each.key for form in forms for each in every(form)}
-    return [(name, labels.get(name), words) for name, words in attempt.errors.items()]
+    order = {name: at for at, name in enumerate(labels)}
+    errors = sorted(attempt.errors.items(), key=lambda error: order.get(error[0], 0))
+    return [(name, labels.get(name), words) for name, words in errors]
 
 
 def _barred(detail: RequestDetail, principal: Principal) -> str | None:

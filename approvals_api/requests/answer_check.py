@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from approvals_api.validation.errors import invalid
+from approvals_api.validation.errors import invalid, member_of
 from approvals_api.validation.exact_json import parse_exact
 from approvals_api.validation.json_schema import problems_of
 from approvals_api.validation.text import require_storable
@@ -73,5 +73,5 @@ def _check_value(args: str | None, schema: dict[str, Any], *, must_be_object: bo
         raise invalid("/args", "arguments are a JSON object", code="invalid_edit")
     problems = problems_of(value, schema, under="/args")
     if problems:
-        reasons = "; ".join(f"{problem['pointer']}: {problem['message']}" for problem in problems)
-        raise InvalidInputError(f"args does not fit the tool's schema: {reasons}", code="invalid_edit", errors=problems)
+        reasons = " ".join(f"{member_of(problem['pointer'])}: {problem['message']}" for problem in problems)
+        raise InvalidInputError(f"args doesn't fit the tool's schema: {reasons}", code="invalid_edit", errors=problems)

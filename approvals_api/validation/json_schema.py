@@ -1,8 +1,10 @@
-"""Does a value fit a tool's JSON Schema (draft 2020-12)? Each mismatch with its JSON pointer (RFC 6901)."""
+"""Does a value fit a tool's JSON Schema (draft 2020-12)? Each mismatch as a sentence, with its JSON pointer (RFC 6901)."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from jsonschema.exceptions import ValidationError
 from referencing.exceptions import Unresolvable
@@ -15,6 +17,34 @@ MAX_ERRORS = 200
 """Of which the first 20, in the order of their places, are shown."""
 
 Problem = dict[str, str]
+
+MAX_QUOTED_CHARS: Final = 100
+_SENTENCES: Final[Mapping[Any, str]] = {
+    "minimum": "{value} is less than the minimum of {wanted}.",
+    "maximum": "{value} is more than the maximum of {wanted}.",
+    "exclusiveMinimum": "{value} is not more than {wanted}.",
+    "exclusiveMaximum": "{value} is not less than {wanted}.",
+    "multipleOf": "{value} is not a multiple of {wanted}.",
+    "minLength": "{value} is shorter than the minimum length of {wanted}.",
+    "maxLength": "{value} is longer than the maximum length of {wanted}.",
+    "minItems": "The number of items is {count}, less than the minimum of {wanted}.",
+    "maxItems": "The number of items is {count}, more than the maximum of {wanted}.",
+    "minProperties": "The number of members is {count}, less than the minimum of {wanted}.",
+    "maxProperties": "The number of members is {count}, more than the maximum of {wanted}.",
+    "uniqueItems": "An item is there twice.",
+    "const": "{value} is not {wanted}.",
+    "pattern": "{value} does not have the right form: it has to match {wanted}.",
+    "format": "{value} is not of the form {wanted}.",
+}
+_TYPES: Final[Mapping[str, str]] = {
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "a text",
+    "boolean": "true or false",
+    "null": "null",
+    "array": "a list",
+    "object": "an object",
+}
 
 
 def problems_of(value: Any, schema: dict[str, Any], *, under: str) -> list[Problem]:
@@ -36,7 +66,7 @@ def problems_of(value: Any, schema: dict[str, Any], *, under: str) -> list[Probl
     except UnreadableSchemaError as error:
         return [{"pointer": under, "message": f"the tool's schema cannot be used: {error}"}]
     return [
-        {"pointer": under + pointer_of(error.absolute_path), "message": _message(error)}
+        {"pointer": under + pointer_of([*error.absolute_path, *_missing(error)]), "message": _sentence(error)}
         for error in errors[:MAX_PROBLEMS]
     ]
 
@@ -64,5 +94,39 @@ def _rules_out(inner: ValidationError, choice: ValidationError) -> bool:
     return (depth == 0 and inner.validator == "type") or (depth == 1 and inner.validator in {"const", "enum"})
 
 
-def _message(error: ValidationError) -> str:
-    return error.message if len(error.message) <= 300 else f"{error.message[:300]}…"  # noqa: PLR2004 - room on a page
+def _missing(error: ValidationError) -> list[str]:
+    """Return the member that is missing, if the error is about one: what it says is said where that member belongs."""
+    wanted: Any = error.validator_value if error.validator == "required" else []
+    return [name for name in wanted if error.message.startswith(f"{name!r} ")][:1]
+
+
+def _sentence(error: ValidationError) -> str:
+    value, wanted = error.instance, error.validator_value
+    match error.validator:
+        case "required":
+            return "It is missing."
+        case "type":
+            return f"{_quoted(value)} is not {_types([wanted] if isinstance(wanted, str) else wanted)}."
+        case "enum":
+            return f"{_quoted(value)} is none of these: {', '.join(map(_quoted, wanted))}."
+        case "anyOf" | "oneOf" if error.context and all(each.validator == "type" for each in error.context):
+            return f"{_quoted(value)} is not {_types(each.validator_value for each in error.context)}."
+        case "anyOf" | "oneOf":
+            return f"{_quoted(value)} is nothing that can be sent here."
+        case "additionalProperties" | "unevaluatedProperties" if isinstance(value, dict):
+            known = error.schema.get("properties", {}) if isinstance(error.schema, dict) else {}
+            return f"This can't be sent here: {', '.join(_quoted(name) for name in value if name not in known)}."
+        case keyword if keyword in _SENTENCES:
+            count = len(value) if isinstance(value, list | dict) else 0
+            return _SENTENCES[keyword].format(value=_quoted(value), wanted=_quoted(wanted), count=count)
+        case _:
+            return f"{error.message[:MAX_QUOTED_CHARS]}."
+
+
+def _types(wanted: Iterable[Any]) -> str:
+    return " or ".join(_TYPES.get(each, str(each)) for each in wanted)
+
+
+def _quoted(value: Any) -> str:
+    text = f"“{value}”" if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= MAX_QUOTED_CHARS else f"{text[:MAX_QUOTED_CHARS]}…"

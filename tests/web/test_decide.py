@@ -195,21 +195,24 @@ async def test_i6_without_the_script_an_approval_sends_no_edit_away(site, open_p
 
 
 @SCRIPTED_OR_NOT
-async def test_a_refused_edit_says_why_at_the_top_and_leads_to_the_field(site, open_page, options):
-    """The error is beside the field and at the top, where the focus is; its link leads to the field; nothing typed is lost."""
+async def test_a_refused_edit_says_why_at_its_field_and_leads_there(site, open_page, options):
+    """The first field with an error has the focus and is on the screen; the top has a link to it; nothing typed is lost."""
     request = await site.gated("refund", '{"order": "refused", "cents": 7}')
     page = await open_page(f"/requests/{request.id}", **options)
     await page.locator("#edit > summary").click()
     await page.get_by_label("cents integer").fill("many")
     await page.get_by_role("button", name="Approve as edited").click()
+    cents = page.get_by_label("cents integer")
     link = page.locator("#attempt a[data-problem]")
-    await expect(link).to_contain_text("(field “cents”)")
-    await expect(page.locator("#attempt")).to_be_focused()
-    await expect(page.get_by_label("cents integer")).to_have_value("many")
+    await expect(link).to_have_text("cents: “many” is not a whole number. Type one such as 3.")
+    await expect(cents).to_be_focused()
+    await expect(cents).to_be_in_viewport()
+    await expect(cents).to_have_value("many")
     await expect(page.locator("[data-approve]")).to_be_hidden()
     if not options:
+        await page.locator("#reject-message").focus()
         await link.click()
-        await expect(page.get_by_label("cents integer")).to_be_focused()
+        await expect(cents).to_be_focused()
     assert (await site.now(request)).status == "pending"
     await page.get_by_label("cents integer").fill("8")
     await page.get_by_role("button", name="Approve as edited").click()
