@@ -15,7 +15,7 @@ from approvals_api.pages.frames import typed_of
 from approvals_api.pages.grant_form import read_grant, seal
 from approvals_api.pages.inbox_routes import show_decided
 from approvals_api.pages.list_place import place_of
-from approvals_api.pages.request_routes import Attempt, edit_not_sent, refused, show_request
+from approvals_api.pages.request_routes import TOOK_BACK_PARAMETER, Attempt, edit_not_sent, refused, show_request
 from approvals_api.requests import backlog, comments, decide, reveal
 from approvals_api.requests import claim as claims
 from approvals_api.requests.views import request_detail
@@ -58,7 +58,8 @@ async def withdraw(request: Request, services: ServicesDep, principal: OperatorD
     except TurngateError as error:
         attempt = Attempt(status=status_of(error), headline="Not taken back.", detail=error.message, typed=typed)
         return await show_request(request, services, principal, request_id, attempt)
-    return RedirectResponse(f"/requests/{waiting}{place_of(request).suffix}", HTTPStatus.SEE_OTHER)
+    here = place_of(request).request_at(waiting, **{TOOK_BACK_PARAMETER: "1"})
+    return RedirectResponse(here, HTTPStatus.SEE_OTHER)
 
 
 @router.get("/requests/{request_id}/reveal")

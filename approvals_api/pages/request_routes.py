@@ -64,6 +64,7 @@ RECENT_MESSAGES: Final = 40
 """A conversation may be days long; the page shows its end, and all of it on demand."""
 
 
+TOOK_BACK_PARAMETER: Final = "took-back"
 MAX_COMMENTS: Final = 200
 MAX_ID_CHARS: Final = 64
 
@@ -94,7 +95,7 @@ class Way:
     """The way through the inbox. ``following``: the next pending request. ``decided``: the one that led here, if one did.
 
     ``of_step``: how many requests of its step are pending. ``whole``: all of the call is wanted, however long it is.
-    ``all_messages``: and all of the conversation.
+    ``all_messages``: and all of the conversation. ``took_back``: taking an approval back led here.
     """
 
     place: ListPlace = FIRST_PAGE
@@ -103,6 +104,7 @@ class Way:
     of_step: int = 0
     whole: bool = False
     all_messages: bool = False
+    took_back: bool = False
 
 
 NO_WAY: Final = Way()
@@ -332,9 +334,14 @@ async def show_request(
         )
     await presence.note(services, look)
     # A hostile megabyte takes a second to escape: not on the event loop, where every other request would wait.
-    whole = request.query_params.get("whole") == "1"
     way = Way(
-        place=place, following=following, decided=decided, of_step=of_step, whole=whole, all_messages=all_messages
+        place=place,
+        following=following,
+        decided=decided,
+        of_step=of_step,
+        whole=request.query_params.get("whole") == "1",
+        all_messages=all_messages,
+        took_back=TOOK_BACK_PARAMETER in request.query_params,
     )
     return await asyncio.to_thread(draw_request, frame, detail, attempt, around, way=way)
 
@@ -356,9 +363,11 @@ def draw_request_body(frame: Frame, detail: RequestDetail) -> Markup:
     return _draw(partial(render_block, block="request_body"), frame, detail, Attempt(), TRIED, NO_WAY)
 
 
-def _has_taken_back(operator: str | None, detail: RequestDetail) -> bool:
-    """Tell whether this person took back the approval in whose place the request waits."""
-    return operator is not None and detail.status == "pending" and detail.reason.startswith(operator + TOOK_BACK)
+def _has_taken_back(operator: str | None, detail: RequestDetail, around: Around, way: Way) -> bool:
+    """Tell whether this person took back their approval, in whose place the request waits, or one of several."""
+    if operator is None or detail.status != "pending" or around.waits_for:
+        return False
+    return way.took_back or detail.reason.startswith(operator + TOOK_BACK)
 
 
 def _draw(
@@ -390,7 +399,7 @@ def _draw(
         all_messages=way.all_messages,
         conversation_at=way.place.request_at(detail.id, conversation="all") + "#conversation",
         call=call,
-        took_back=_has_taken_back(frame.operator, detail),
+        took_back=_has_taken_back(frame.operator, detail, around, way),
         decided_args=None if args is None else show_arguments(args, room=room),
         whole_at=way.place.request_at(detail.id, whole="1"),
         forms=drawn,
@@ -451,6 +460,8 @@ def _waits_for(detail: RequestDetail, principal: Principal) -> int:
 
 def _how_it_ended(detail: RequestDetail) -> str:
     """Return who decided it and what, or how else it ended, for a window in which it still waits; empty: it waits."""
+    if detail.void_words:
+        return detail.void_words
     if detail.decided_by is not None and detail.verb is not None:
         return f"{marked_text(display_name(detail.decided_by))} {_DONE[detail.verb]}."
     return _ENDED.get(detail.status, "")
@@ -477,4 +488,5 @@ async def _pending_of_step(conn: Connection, detail: RequestDetail) -> int:
 
 def _state_of(detail: RequestDetail, around: Around) -> str:
     parts = (detail.status, detail.execution, detail.result is not None, detail.approvals, detail.rungs_climbed)
-    return " ".join(map(str, (*parts, detail.claimed_by, detail.parked_at, len(around.comments))))
+    later = (detail.replaced_by, detail.not_run is not None)
+    return " ".join(map(str, (*parts, *later, detail.claimed_by, detail.parked_at, len(around.comments))))

@@ -101,7 +101,8 @@ def _missing(error: ValidationError) -> list[str]:
 
 
 def _sentence(error: ValidationError) -> str:
-    value, wanted = error.instance, error.validator_value
+    value: Any = error.instance
+    wanted: Any = error.validator_value
     match error.validator:
         case "required":
             return "It is missing."

@@ -83,7 +83,7 @@ async def test_without_javascript_the_answer_says_who_decided(site, open_page):
 
 
 async def test_an_approval_is_taken_back_before_its_call_starts(site, open_page):
-    """The page says when the call starts, counts down, and leads to the request that asks again; without JavaScript, too."""
+    """The page counts down, and leads to the request that asks again; without JavaScript, too. Someone else's window says so."""
     request = await site.gated("refund", refund("in its grace"))
     terms = json.dumps({"grace_seconds": 3600})
     async with changed(site.stack.database, tables.requests, {"id": request.id}, terms=terms):
@@ -91,7 +91,12 @@ async def test_an_approval_is_taken_back_before_its_call_starts(site, open_page)
         await expect(page.locator("#decision")).to_contain_text("until then you can take the approval back")
         await page.get_by_role("button", name="Approve", exact=True).click()
         await expect(page.locator("#decision")).to_contain_text(re.compile("The call starts in (59 min|1 h), at "))
+        other = await open_page(f"/requests/{request.id}", operator="eve")
+        await expect(other.locator("#decision")).to_contain_text("Approved by ada")
         await page.get_by_role("button", name="Take back your approval").click()
+        await expect(page.locator("#took-back")).to_contain_text("You took your approval back.")
+        await expect(other.locator("#void")).to_contain_text("This approval no longer counts")
+        await expect(other.locator("[data-countdown]")).to_have_count(0)
         await expect(page.get_by_role("button", name="Approve", exact=True)).to_be_enabled()
         await expect(page.locator(".why")).to_contain_text("ada took an approval of this call back.")
         assert page.url != f"{site.url}/requests/{request.id}"
@@ -119,8 +124,12 @@ async def test_an_approval_of_several_is_taken_back(site, open_page):
         await page.get_by_role("button", name="Approve", exact=True).click()
         await expect(page.locator("#decision")).to_contain_text("You approved this. 1 more person must approve it.")
         await expect(page.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
+        other = await open_page(f"/requests/{request.id}", operator="eve")
+        await expect(other.locator(".why")).to_contain_text("1 of 2; ada")
         await page.get_by_role("button", name="Take back your approval").click()
+        await expect(page.locator("#took-back")).to_contain_text("You took your approval back. The call did not run")
         await expect(page.get_by_role("button", name="Approve", exact=True)).to_be_enabled()
+        await expect(other.locator(".why")).to_contain_text("0 of 2")
         assert (await site.now(request)).approvals == 0
         page = await open_page(f"/requests/{request.id}")
         await page.get_by_role("button", name="Approve", exact=True).click()

@@ -253,6 +253,15 @@ def steered(kind: str, payload: Payload) -> str:
             return f"the agent reads the message of {who}"
 
 
+def approval_words(kind: str, payload: Payload) -> str:
+    """Return in words whose approval of a request was counted, or was taken back."""
+    who = _plain(payload["by"])
+    count = f" ({payload['approvals']} of {payload['quorum']})" if "quorum" in payload else ""
+    if kind == "request.approved_once":
+        return f"approved by {who}{count}; it waits for more approvals"
+    return f"{who} took the approval back{count}; the call did not run"
+
+
 def nudged(payload: Payload) -> str:
     """Return the event ``run.nudged`` in words."""
     if "repeats" in payload:

@@ -253,6 +253,13 @@ class RequestDetail(RequestItem):
             return False
         return self.execution == "not_started" and self.result is None
 
+    @property
+    def void_words(self) -> str:
+        """That its approval no longer counts, for those who have it on their screen; empty: it counts, or there is none."""
+        if self.status != "approved" or self.replaced_by is None or self.execution != "not_started":
+            return ""
+        return "This approval no longer counts: it was taken back, or what it was given for has changed. The call did not run."
+
     def can_be_taken_back(self, by: str | None) -> bool:
         """Tell whether this person has approved the call, which waits to start."""
         has_approved = by == self.decided_by or any(each.decided_by == by for each in self.given)

@@ -219,6 +219,7 @@ async def test_an_approval_is_taken_back_before_its_call_starts(api: Api) -> Non
         await person.sees("The call starts in ")
         await person.sees("z z takes your approval back.")
         await person.twice("z")
+        await person.sees("You took your approval back.")
         await person.sees("ada took an approval of this call back.")
         again = (await person.request(request))["replaced_by"]
         assert (await api.decide(again and {**request, "id": again}, "reject")).status_code == 200

@@ -14,6 +14,7 @@ from turngate.domain.tools.results import Failure
 from turngate.text.plain_text import clipped, indented, plain, plain_line
 from turngate.text.presentation import first_lines, on_one_line
 from turngate.text.run_words import (
+    approval_words,
     context_words,
     dry_run_of,
     forked_from,
@@ -81,6 +82,8 @@ class RunLines:
             case "request.expired" | "request.cancelled" | "request.superseded":
                 how = event.type.removeprefix("request.")
                 terminal.line(("  ✗ ", "yellow"), f"{self._tool(payload)}: the request {how}")
+            case "request.approved_once" | "request.approval_withdrawn":
+                terminal.line(("  ⇒ ", "magenta"), f"{self._tool(payload)}: {approval_words(event.type, payload)}")
             case "execution.started":
                 self._show_call_start(payload)
             case "execution.finished" | "call.closed":

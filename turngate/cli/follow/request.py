@@ -164,7 +164,7 @@ def _more_facts(request: RequestDetail) -> Iterator[tuple[str, str]]:
     if request.instead_of:
         yield "instead of", f"the approval {request.instead_of}{_by_whom(request)}, which no longer counts"
     if request.replaced_by:
-        yield "asked again", f"as {request.replaced_by}; this answer no longer counts"
+        yield "asked again", f"as {request.replaced_by}. {request.void_words or 'This answer no longer counts.'}"
     yield from _crashes(request)
     if request.in_part is not None:
         yield "the result", part_words(request.in_part, request.run_id, request.tool_call_id)

@@ -232,7 +232,7 @@ def _why(request: RequestDetail) -> Iterator[Line]:
     if request.instead_of:
         yield _fact("instead of", f"the approval {request.instead_of}, which does not count any more")
     if request.replaced_by:
-        yield _fact("asked again", f"as {request.replaced_by}; this answer does not count any more")
+        yield _fact("asked again", f"as {request.replaced_by}. {request.void_words or 'This answer no longer counts.'}")
     yield from _terms(request)
 
 
@@ -400,7 +400,9 @@ def state_text(request: RequestDetail, others: Sequence[Viewer], session: Sessio
 
 
 def _start_text(request: RequestDetail, session: Session) -> Folded:
-    """Return when an approved call starts, and how its approval is taken back until then."""
+    """Return when an approved call starts, and how its approval is taken back until then; or that it was."""
+    if request.void_words:
+        return folded([at("", (request.void_words, "bold yellow"))])
     if not request.waits_to_start or request.starts_at is None:
         return NOTHING
     how = "z z takes your approval back." if request.can_be_taken_back(session.me) else ""
