@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from jsonschema.exceptions import ValidationError
@@ -110,18 +110,23 @@ def _sentence(error: ValidationError) -> str:
             return f"{_quoted(value)} is not {_types([wanted] if isinstance(wanted, str) else wanted)}."
         case "enum":
             return f"{_quoted(value)} is none of these: {', '.join(map(_quoted, wanted))}."
-        case "anyOf" | "oneOf" if error.context and all(each.validator == "type" for each in error.context):
-            return f"{_quoted(value)} is not {_types(each.validator_value for each in error.context)}."
         case "anyOf" | "oneOf":
-            return f"{_quoted(value)} is nothing that can be sent here."
+            return f"{_quoted(value)} is {_no_choice(error.context or [])}."
         case "additionalProperties" | "unevaluatedProperties" if isinstance(value, dict):
             known = error.schema.get("properties", {}) if isinstance(error.schema, dict) else {}
             return f"This can't be sent here: {', '.join(_quoted(name) for name in value if name not in known)}."
-        case keyword if keyword in _SENTENCES:
-            count = len(value) if isinstance(value, list | dict) else 0
-            return _SENTENCES[keyword].format(value=_quoted(value), wanted=_quoted(wanted), count=count)
-        case _:
-            return f"{error.message[:MAX_QUOTED_CHARS]}."
+    sentence = _SENTENCES.get(error.validator)
+    if sentence is None:
+        return f"{error.message[:MAX_QUOTED_CHARS]}."
+    count = len(value) if isinstance(value, list | dict) else 0
+    return sentence.format(value=_quoted(value), wanted=_quoted(wanted), count=count)
+
+
+def _no_choice(choices: Sequence[ValidationError]) -> str:
+    """Return what a value is that fits none of several choices."""
+    if all(each.validator == "type" for each in choices):
+        return f"not {_types(each.validator_value for each in choices)}"
+    return "nothing that can be sent here"
 
 
 def _types(wanted: Iterable[Any]) -> str:
