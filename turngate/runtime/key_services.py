@@ -12,6 +12,7 @@ import binascii
 import hashlib
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
@@ -20,6 +21,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from turngate.domain.errors import ConfigurationError, MissingExtraError, UnavailableError
+from turngate.domain.tools.secrets import mask_text
+from turngate.http_environment import is_local
 from turngate.runtime.settings import Settings
 from turngate.store.database import Database
 from turngate.store.encryption.key_ring import KeyRing, KeyService, ring_of
@@ -117,13 +120,12 @@ class VaultTransit:
             import requests  # noqa: PLC0415 - hvac's, whose errors it passes on
         except ImportError:
             raise MissingExtraError("Vault", "vault") from None
-        client = hvac.Client(timeout=VAULT_SECONDS)
+        client = _vault_client(hvac)
+        at, sent = _without_login(client.url), (client.token or "", *values.values())
         try:
             answer = getattr(client.secrets.transit, operation)(name=self.key, mount_point=self.mount, **values)
-        except hvac.exceptions.VaultDown as error:
-            raise UnavailableError(
-                f"Vault is sealed or starting ({client.url}): unseal it, then start again"
-            ) from error
+        except hvac.exceptions.VaultDown:
+            raise UnavailableError(f"Vault is sealed or starting ({at}): unseal it, then start again") from None
         except (
             hvac.exceptions.RateLimitExceeded,
             hvac.exceptions.InternalServerError,
@@ -133,32 +135,32 @@ class VaultTransit:
             hvac.exceptions.UnexpectedError,  # every other status, such as a proxy's 504
         ) as error:
             raise UnavailableError(
-                f"Vault at {client.url} can't answer now ({_in_one_line(error)}): start again later"
-            ) from error
+                f"Vault at {at} can't answer now ({_in_one_line(error, sent)}): start again later"
+            ) from None
         except (
             hvac.exceptions.VaultError,
             TypeError,
             AttributeError,
         ) as error:  # hvac joins what the answer lists as errors
             raise ConfigurationError(
-                f"Vault at {client.url} refuses {self.name} ({_in_one_line(error)}): check VAULT_TOKEN, that its policy allows "
+                f"Vault at {at} refuses {self.name} ({_in_one_line(error, sent)}): check VAULT_TOKEN, that its policy allows "
                 f"encrypt and decrypt of {self.mount}/{self.key}, and that the key exists"
             ) from None
         except (requests.exceptions.InvalidHeader, UnicodeEncodeError):  # the text of both repeats the token
             raise ConfigurationError(
                 "VAULT_TOKEN holds a line's end or another character that no token has: set it to the token alone"
             ) from None
-        except requests.exceptions.SSLError as error:
+        except requests.exceptions.SSLError:
             raise UnavailableError(
-                f"the certificate of Vault at {client.url} can't be checked: check VAULT_ADDR, and that VAULT_CACERT names the "
+                f"the certificate of Vault at {at} can't be checked: check VAULT_ADDR, and that VAULT_CACERT names the "
                 "file of the authority that signed it"
-            ) from error
+            ) from None
         except requests.exceptions.RequestException as error:
             if isinstance(error, ValueError):
-                raise ConfigurationError(f"VAULT_ADDR={client.url} is no address: write https://HOST:8200") from None
-            raise UnavailableError(f"Vault doesn't answer at {client.url}: check VAULT_ADDR") from error
+                raise ConfigurationError(f"VAULT_ADDR={at} is no address: write https://HOST:8200") from None
+            raise UnavailableError(f"Vault doesn't answer at {at}: check VAULT_ADDR") from None
         except OSError as error:  # requests', of a file that isn't there
-            raise ConfigurationError(f"{_in_one_line(error)}: check VAULT_CACERT") from None
+            raise ConfigurationError(f"{_in_one_line(error, sent)}: check VAULT_CACERT") from None
         return self._member(answer, member)
 
     def _member(self, answer: Any, member: str) -> str:
@@ -172,9 +174,30 @@ class VaultTransit:
         return ConfigurationError(f"what answers for {self.name} is not Vault's transit engine: check VAULT_ADDR")
 
 
-def _in_one_line(error: Exception) -> str:
-    """Return an error's text. Vault's can have several lines, and hvac's is all of an answer that lists no errors."""
-    return " ".join(str(error).split())[:MOST_CHARS]
+def _vault_client(hvac: Any) -> Any:
+    """Return Vault's client. Raises ConfigurationError for an address to which anyone could read along."""
+    # A redirect would take the token, and the key that is to be wrapped, to another address.
+    client = hvac.Client(timeout=VAULT_SECONDS, allow_redirects=False)
+    if client.url.lower().startswith("http:") and not is_local(client.url):
+        raise ConfigurationError(
+            f"VAULT_ADDR={_without_login(client.url)} would send the token and the keys unencrypted: write https://HOST:8200"
+        )
+    return client
+
+
+def _in_one_line(error: Exception, sent: Iterable[str]) -> str:
+    """Return an error's text. Vault's can have several lines, and hvac's is all of an answer that lists no errors.
+
+    ``sent``: the token and the values, which an answer may repeat.
+    """
+    return " ".join(mask_text(str(error), [each for each in sent if each]).split())[:MOST_CHARS]
+
+
+def _without_login(url: str) -> str:
+    """Return an address without the name and password that it may have."""
+    scheme, _, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
 
 
 def service_of(place: str) -> KeyService:

@@ -7,6 +7,7 @@ our own.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import threading
@@ -179,11 +180,16 @@ def test_a_store_is_encrypted_with_a_key_in_vault(
 
 
 class Strange:
-    """A server with an answer to every request. ``cut``: the connection ends before it; ``release``: it waits for this."""
+    """A server with an answer to every request. ``cut``: the connection ends before it; ``release``: it waits for this.
+
+    ``redirect``: where its answer leads. ``paths``: what was asked for.
+    """
 
     def __init__(self) -> None:
         self.answer: tuple[int, Any] = (200, {})
         self.cut = False
+        self.redirect = ""
+        self.paths: list[str] = []
         self.release = threading.Event()
         self.release.set()
 
@@ -202,6 +208,7 @@ def _served(strange: Strange) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
+            strange.paths.append(self.path)
             strange.release.wait(5)
             status, answer = strange.answer
             if strange.cut:
@@ -210,6 +217,8 @@ def _served(strange: Strange) -> Iterator[str]:
             content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
+            if strange.redirect:
+                self.send_header("Location", strange.redirect)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
@@ -252,6 +261,39 @@ def test_a_proxys_whole_page_is_not_repeated(vault: Strange) -> None:
     with pytest.raises(UnavailableError, match="bad gateway") as away:
         service_of(PLACE).wrap(KEY)
     assert len(str(away.value)) < 500
+
+
+@pytest.mark.parametrize("status", [400, 403, 502])
+def test_what_an_answer_repeats_of_a_request_is_not_printed(vault: Strange, status: int) -> None:
+    """A server that echoes token and key: neither the error nor its traceback has them."""
+    key = base64.b64encode(KEY).decode()
+    vault.answer = status, {"errors": [f"X-Vault-Token: s.token and {key}"]}
+    with pytest.raises((ConfigurationError, UnavailableError), match="X-Vault-Token") as refused:
+        service_of(PLACE).wrap(KEY)
+    text = "".join(traceback.format_exception(refused.value))
+    assert "s.token" not in text
+    assert key not in text
+
+
+def test_vaults_token_follows_no_redirect(vault: Strange) -> None:
+    """Not even to the same address: what answers so is not Vault's engine."""
+    vault.redirect = "/elsewhere"
+    vault.answer = 307, {}
+    with pytest.raises(ConfigurationError, match="VAULT_ADDR"):
+        service_of(PLACE).wrap(KEY)
+    assert vault.paths == ["/v1/transit/encrypt/turngate"]
+
+
+@pytest.mark.parametrize(
+    "address", ["http://vault.internal:8200", "HTTP://me:pw@10.0.0.7:8200", "http://127.0.0.1.evil.example"]
+)
+def test_vault_is_asked_by_https_only(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    """Except on this machine; and a password in the address is not repeated."""
+    monkeypatch.setenv("VAULT_ADDR", address)
+    monkeypatch.setenv("VAULT_TOKEN", "s.token")
+    with pytest.raises(ConfigurationError, match=r"unencrypted.*https") as refused:
+        service_of(PLACE).wrap(KEY)
+    assert "me:pw" not in str(refused.value)
 
 
 @pytest.mark.parametrize("answer", [{"errors": [1, None]}, ["errors"], "errors"])
