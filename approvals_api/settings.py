@@ -33,6 +33,7 @@ class OidcSettings:
 
     ``issuer``: exactly as the provider spells it. ``role_claim``: the claim whose value, or one of whose values, gives a
     role; a name with dots leads into nested claims. ``default_role``: for a person to whom it gives none; None: refused.
+    ``session_lifetime``: after which a person logs in again, so that the provider says whether they still have it.
     """
 
     issuer: str
@@ -44,6 +45,7 @@ class OidcSettings:
     operator_values: frozenset[str] = field(default_factory=frozenset)
     viewer_values: frozenset[str] = field(default_factory=frozenset)
     default_role: Role | None = None
+    session_lifetime: timedelta = timedelta(hours=1)
 
 
 def claim_at(claims: Mapping[str, Any], path: str) -> object:
@@ -60,7 +62,8 @@ def claim_at(claims: Mapping[str, Any], path: str) -> object:
 class RateLimitSettings:
     """How often one principal may send requests. ``per_second`` None: without limit, once they are authenticated.
 
-    ``logins_per_name`` and ``logins_per_address``: failed log-ins a minute; None: no limit.
+    ``logins_per_name`` and ``logins_per_address``: failed log-ins a minute, under one name from one address and from one address;
+    None: no limit.
     """
 
     per_second: float | None = None

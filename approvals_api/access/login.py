@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -50,7 +51,7 @@ class Login:
 
         Raises TooManyRequestsError.
         """
-        self.limits.count_login(self.browser.address)
+        await self.limits.count_login(self.browser.address)
         async with self.database.write() as conn:
             visitor = await access.use_link(conn, secret)
             if visitor is None:
@@ -66,7 +67,7 @@ class Login:
         The answer does not say which, and takes as long for a name that does not exist. Raises TooManyRequestsError.
         """
         name = name[: 2 * MAX_NAME_CHARS]  # no name is longer, and each typed one is kept for a while to be counted
-        self.limits.count_login(self.browser.address, name)
+        await self.limits.count_login(self.browser.address, name)
         async with self.database.read() as conn:
             user = await users.user_called(conn, name)
         stored = None if user is None or user.disabled else user.password_hash
@@ -95,7 +96,7 @@ class Login:
         """
         if provider is None:
             raise ForbiddenError("no OpenID provider is configured here: log in another way", code="oidc_refused")
-        self.limits.count_login(self.browser.address)
+        await self.limits.count_login(self.browser.address)
         settings, name = provider.settings, ""
         try:
             claims = await provider.finish(answer, cookie)
@@ -113,7 +114,9 @@ class Login:
                         role=role,
                     ),
                 )
-                session = await _begin(conn, self.browser, user.name, role=user.role, via="oidc")
+                session = await _begin(
+                    conn, self.browser, user.name, role=user.role, via="oidc", lifetime=settings.session_lifetime
+                )
         except TurngateError:
             async with self.database.write() as conn:
                 await _record_failure(conn, via="oidc", name=name, address=self.browser.address)
@@ -133,7 +136,7 @@ class Login:
             TooManyRequestsError: too many tries.
         """
         password = checked_password(wanted)
-        self.limits.count_login(self.browser.address, name)
+        await self.limits.count_login(self.browser.address, name)
         async with self.database.read() as conn:
             user = await users.existing(conn, name)
         verified = await verify_password(user.password_hash, normal_password(current))
@@ -193,10 +196,18 @@ def _listed(claimed: object) -> list[Any]:
     return claimed if isinstance(claimed, list) else []
 
 
-async def _begin(conn: Connection, browser: Browser, name: str, *, role: Role, via: Via) -> str:
+async def _begin(
+    conn: Connection,
+    browser: Browser,
+    name: str,
+    *,
+    role: Role,
+    via: Via,
+    lifetime: timedelta = sessions.SESSION_LIFETIME,
+) -> str:
     if browser.had is not None:
         await sessions.end(conn, browser.had, reason="replaced")
-    return await sessions.begin(conn, name, role=role, via=via, user_agent=browser.user_agent)
+    return await sessions.begin(conn, name, role=role, via=via, user_agent=browser.user_agent, lifetime=lifetime)
 
 
 async def _record_failure(conn: Connection, *, via: Via, name: str, address: str) -> None:

@@ -1,4 +1,4 @@
-"""What every request passes before an endpoint: the host check, the size limit, and the headers of every answer.
+"""What every request passes before an endpoint: the check of headers and host, the size limit, and the headers of every answer.
 
 Plain ASGI, because Starlette's function middleware would buffer streams and hold them open.
 """
@@ -14,7 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from approvals_api.http.problems import problem_response
-from approvals_api.http.security_headers import SECURITY_HEADERS
+from approvals_api.http.security_headers import ONLY_HTTPS, SECURITY_HEADERS
 from approvals_api.requests.answer_check import MAX_ARGS_CHARS
 from approvals_api.settings import ApiSettings
 from turngate.runtime import log_ids
@@ -28,6 +28,10 @@ LARGER_BODIES: Final = (
     (re.compile(r"/api/v1/(external-calls|requests/[^/]+/decisions|requests/decisions)"), 4 * MAX_ARGS_CHARS + _REST),
 )
 """Paths whose bodies hold a text that may be longer than an ordinary body, and how many bytes: UTF-8 takes four a character."""
+SINGLE_HEADERS: Final = (
+    "host", "authorization", "content-length", "content-type", "origin", "sec-fetch-site", "transfer-encoding", "idempotency-key",
+)  # fmt: skip
+"""Of which a request has one: of two, a proxy may have read the other one."""
 MAX_READ_BYTES: Final = 64 * 1024 * 1024
 MAX_READ_SECONDS: Final = 30.0
 """How much of a refused body is read, for how long. A client that is still sending when the connection ends never sees why."""
@@ -44,6 +48,8 @@ class Guards:
         self._app = app
         self._host_names = settings.host_names
         self._max_body_bytes = settings.max_body_bytes
+        is_https = (settings.public_url or "").startswith("https:")
+        self._headers = {**SECURITY_HEADERS, **(ONLY_HTTPS if is_https else {})}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
@@ -56,7 +62,7 @@ class Guards:
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 answer = MutableHeaders(scope=message)
-                for name, value in SECURITY_HEADERS.items():
+                for name, value in self._headers.items():
                     answer.setdefault(name, value)
                 if not scope["path"].startswith(STATIC_PREFIX):
                     answer.setdefault("Cache-Control", "no-store")
@@ -74,6 +80,9 @@ class Guards:
         await self._app(scope, receive, send_guarded)
 
     def _refusal(self, headers: Headers, path: str) -> tuple[HTTPStatus, str, str] | None:
+        twice = next((name for name in SINGLE_HEADERS if len(headers.getlist(name)) > 1), None)
+        if twice is not None:
+            return HTTPStatus.BAD_REQUEST, "header_twice", f"the request has several {twice} headers: send one"
         host = headers.get("host", "")
         if self._host_names is not None and host_name(host) not in self._host_names:
             return (

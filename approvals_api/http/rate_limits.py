@@ -6,10 +6,12 @@ a store to be counted. Algorithm: a bucket holds up to ``burst`` tokens and gain
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any, Final, Protocol
 
 from approvals_api.settings import RateLimitSettings
@@ -19,7 +21,11 @@ from turngate.domain.identity import name_key
 MAX_KEYS: Final = 10_000
 """Buckets in memory; a client that invents new names cannot fill it."""
 
+LOGINS_WAITING: Final = 3
+"""Log-ins under one name from one address that wait for their turn."""
+LOGIN_WAIT_SECONDS: Final = 30
 Clock = Callable[[], float]
+Sleep = Callable[[float], Awaitable[None]]
 
 
 class Buckets:
@@ -44,6 +50,15 @@ class Buckets:
         self._keep(key, tokens - 1, now)
         return 0.0
 
+    def queue(self, key: str, *, places: int) -> float | None:
+        """Take one token ahead of time; returns in how many seconds it is there. None: all ``places`` in the queue are taken."""
+        now = self._clock()
+        tokens = self._tokens(key, now)
+        if tokens < 1 - places:
+            return None
+        self._keep(key, tokens - 1, now)
+        return max(0.0, (1 - tokens) / self._per_second)
+
     def give_back(self, key: str) -> None:
         """Put back the token of a request that does not count."""
         now = self._clock()
@@ -64,8 +79,11 @@ class Buckets:
 class RateLimits:
     """The limits of one API process. Belongs to one event loop."""
 
-    def __init__(self, settings: RateLimitSettings | None = None, *, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, settings: RateLimitSettings | None = None, *, clock: Clock = time.monotonic, sleep: Sleep = asyncio.sleep
+    ) -> None:
         settings = settings or RateLimitSettings()
+        self._sleep = sleep
 
         def per_minute(count: int | None) -> Buckets | None:
             return None if count is None else Buckets(per_second=count / 60, burst=count, clock=clock)
@@ -81,22 +99,42 @@ class RateLimits:
         if self._requests is not None:
             _refuse(self._requests.take(principal), f"too many requests by {principal!r}")
 
-    def count_login(self, address: str, name: str | None = None) -> None:
+    async def count_login(self, address: str, name: str | None = None) -> None:
         """Count a log-in before it is looked at. ``name``: of one by password. Raises TooManyRequestsError.
 
-        Both count: one address that tries many names, and many addresses that try one name.
+        An address that fails too often is refused. Too many tries of one name from one address wait their turn, so that the right
+        password still gets in. Tries from other addresses don't count, or a stranger could lock a name.
         """
+        network = _network(address)
         if self._addresses is not None:
-            _refuse(self._addresses.take(address), "too many log-ins failed from your address")
+            _refuse(self._addresses.take(network), "too many log-ins failed from your address")
         if self._names is not None and name is not None:
-            _refuse(self._names.take(name_key(name)), "too many log-ins failed under this name")
+            wait = self._names.queue(_name_from(name, network), places=LOGINS_WAITING)
+            if wait is None:
+                _refuse(LOGIN_WAIT_SECONDS, "too many log-ins wait under this name from your address")
+            elif wait:
+                await self._sleep(wait)
 
     def forgive_login(self, address: str, name: str | None = None) -> None:
         """Take a successful log-in back: a whole office behind one proxy's address may log in at nine."""
+        network = _network(address)
         if self._addresses is not None:
-            self._addresses.give_back(address)
+            self._addresses.give_back(network)
         if self._names is not None and name is not None:
-            self._names.give_back(name_key(name))
+            self._names.give_back(_name_from(name, network))
+
+
+def _name_from(name: str, network: str) -> str:
+    return f"{network} {name_key(name)}"
+
+
+def _network(address: str) -> str:
+    """Return who counts as one address: of IPv6, all that one customer gets (a /64)."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    return str(ip_network((parsed, 64), strict=False)) if isinstance(parsed, IPv6Address) else address
 
 
 CONNECTION: Final = "turngate.connection"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -109,6 +111,27 @@ async def test_a_rebound_host_name_is_refused(api: Api, host: str) -> None:
     for path in ("/api/v1/runs", "/livez"):
         answer = await api.operator.get(path, headers={"Host": host})
         assert (answer.status_code, answer.json()["code"]) == (421, "unknown_host")
+
+
+@pytest.mark.parametrize(
+    "name", ["Host", "Authorization", "Origin", "Content-Type", "Sec-Fetch-Site", "Idempotency-Key"]
+)
+async def test_a_header_that_must_be_one_is_refused_twice(api: Api, name: str) -> None:
+    """400: of two, a proxy may have read the other one."""
+    value = "127.0.0.1" if name == "Host" else "x"
+    lines = [
+        "GET /livez HTTP/1.1",
+        "Host: 127.0.0.1",
+        f"{name}: {value}",
+        *([] if name == "Host" else [f"{name}: {value}"]),
+    ]
+    url = urlsplit(api.url)
+    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    writer.write("\r\n".join([*lines, "Connection: close", "", ""]).encode())
+    answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"header_twice" in answer
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:1", "localhost", "LOCALHOST:80", "[::1]:80"])

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -24,7 +25,8 @@ from approvals_api.access.oidc import OidcProvider, _Metadata
 from approvals_api.settings import OidcSettings, claim_at
 from turngate.domain.errors import ForbiddenError, UnavailableError
 from turngate.runtime.embedded_temporal import choose_port
-from turngate.store.access import users
+from turngate.store.access import sessions, users
+from turngate.store.clock import from_text
 from turngate.store.database import Database
 
 CALLBACK = "/login/oidc/callback"
@@ -98,6 +100,8 @@ async def test_a_person_logs_in_by_the_provider(door: Door, provider: Provider) 
             assert _cookie(door) not in browser.cookies
     async with door.database.read() as conn:
         (user,) = await users.all_users(conn)
+        lives = [from_text(each.expires_at) - from_text(each.created_at) for each in await sessions.listed(conn)]
+    assert lives == [timedelta(hours=1)] * 2, "then the provider is asked for the role again"
     assert (user.oidc_issuer, user.oidc_subject, user.email) == (provider.issuer, "ida", "ida@example.com")
     kinds = [kind for kind, _payload in await audit_events(door.database)]
     assert kinds == ["user.added", "session.opened", "session.opened"]

@@ -53,7 +53,7 @@ async def test_parameters_are_not_guessed_at(api: Api) -> None:
 
 
 async def test_every_answer_carries_the_security_headers(api: Api) -> None:
-    """Good answers, refusals and host errors: CSP, nosniff, no referrer, no store."""
+    """Good answers, refusals and host errors: CSP, nosniff, no referrer, no features of the browser, no store."""
     for answer in (
         await api.operator.get("/api/v1/runs"),
         await api.operator.get("/api/v1/nothing"),
@@ -62,6 +62,7 @@ async def test_every_answer_carries_the_security_headers(api: Api) -> None:
         assert answer.headers["content-security-policy"].startswith("default-src 'none'; style-src 'self'")
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["referrer-policy"] == "same-origin"
+        assert "camera=()" in answer.headers["permissions-policy"]
         assert answer.headers["cache-control"] == "no-store"
 
 

@@ -49,6 +49,8 @@ async def test_everything_is_served_below_a_path(sqlite: Database, strips: bool)
     url = f"http://127.0.0.1:{port}{path}"
     async with door_on(sqlite, public_url=url) as door:
         await door.add("ann", role="admin", password=PASSWORD)
+        async with door.browser() as direct:
+            assert "strict-transport-security" not in (await direct.get("/livez")).headers
         with below(port, path, door.url, strips=strips):
             options = {"base_url": f"http://127.0.0.1:{port}", "trust_env": False, "timeout": 30}
             headers = {"Accept": "text/html", "Origin": f"http://127.0.0.1:{port}"}
@@ -158,3 +160,10 @@ def test_a_path_that_pages_have_is_refused(sqlite: Database) -> None:
     with pytest.raises(ConfigurationError, match="can't have the path /runs, where Turngate has pages"):
         create_app(database=sqlite, gateway=None, settings=ApiSettings(public_url="https://h/runs/x"))  # type: ignore[arg-type]
     assert Settings(public_url="https://h/turngate/").public_url == "https://h/turngate"
+
+
+async def test_an_https_address_keeps_browsers_on_https(sqlite: Database) -> None:
+    """HSTS, on every answer, so that no one on the way reads a session from a first request by http."""
+    async with door_on(sqlite, public_url="https://turngate.example") as door, door.browser() as browser:
+        for path in ("/login", "/livez", "/nothing"):
+            assert (await browser.get(path)).headers["strict-transport-security"] == "max-age=31536000"

@@ -23,6 +23,8 @@ from turngate.domain.errors import ConfigurationError, UnavailableError
 GRACE_SECONDS: Final = 5
 """How long requests in flight may take after a stop. Event streams end within half a second."""
 BACKLOG: Final = 2048
+TRUSTED_PROXIES: Final = "FORWARDED_ALLOW_IPS"
+"""The variable with the addresses and networks of proxies whose X-Forwarded-For and X-Forwarded-Proto count; not set: none."""
 
 
 def listen(host: str, port: int, *, option: str = "--port", host_setting: str = "TURNGATE_API_HOST") -> socket.socket:
@@ -93,6 +95,8 @@ class ApiServer:
                 http=bounded_http(limits or default_limits()),
                 ws="none",
                 server_header=False,
+                # Not uvicorn's default, which believes any program of this machine.
+                forwarded_allow_ips=os.environ.get(TRUSTED_PROXIES) or [],
                 lifespan="on",
                 timeout_graceful_shutdown=grace_seconds,
             )

@@ -107,6 +107,7 @@ def _oidc(settings: Settings) -> OidcSettings | None:
         client_secret=secret.get_secret_value(),
         scopes=settings.oidc_scopes,
         role_claim=settings.oidc_role_claim,
+        session_lifetime=timedelta(seconds=settings.oidc_session_seconds),
         admin_values=settings.oidc_admin_values,
         operator_values=settings.oidc_operator_values,
         viewer_values=settings.oidc_viewer_values,

@@ -206,7 +206,8 @@ class Settings(BaseSettings):
     ``offer_rule_after``: so many calls like one, all approved, offer an admin a rule; 0: none is offered.
     ``policy_four_eyes``: stored rules that may let more run unasked wait until a second admin confirms them.
     ``traces``: ``auto`` exports them where OpenTelemetry's own variables name a collector; ``trace_names``: with people's names.
-    ``oidc_*``: an OpenID provider with which people log in; comma-separated values of ``oidc_role_claim`` give the roles.
+    ``oidc_*``: an OpenID provider with which people log in; comma-separated values of ``oidc_role_claim`` give the roles,
+    which are asked for again after ``oidc_session_seconds``.
     ``tenants``: the file of the tenants; None: there are none. ``tenant``: whose settings these are; None, where there are
     tenants: those of a process that serves several, and no store can be opened with them.
     """
@@ -260,6 +261,7 @@ class Settings(BaseSettings):
     oidc_admin_values: CommaSeparated = frozenset()
     oidc_operator_values: CommaSeparated = frozenset()
     oidc_viewer_values: CommaSeparated = frozenset()
+    oidc_session_seconds: Annotated[int, Field(ge=300, le=12 * 3_600)] = 3_600
     oidc_default_role: Annotated[Literal["none", "viewer", "operator"], BeforeValidator(_lower_case)] = "none"
 
     temporal_address: Annotated[str, AfterValidator(_temporal_address)] | None = Field(

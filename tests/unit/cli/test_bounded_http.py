@@ -94,6 +94,10 @@ def _app() -> FastAPI:
         has_place = request.scope[CONNECTION].hold("someone")
         return await quiet() if has_place else StreamingResponse(iter([b""]), status_code=429)
 
+    @app.get("/from")
+    async def client(request: Request) -> str:
+        return f"{request.client and request.client.host} by {request.url.scheme}"
+
     @app.get("/endless")
     async def endless() -> StreamingResponse:
         async def lines() -> AsyncIterator[bytes]:
@@ -276,3 +280,24 @@ def test_the_default_leaves_descriptors_for_the_store() -> None:
     """A server never grants its clients all the files that its process may open."""
     limits = default_limits()
     assert 16 <= limits.connections <= 1_000
+
+
+@pytest.mark.parametrize(
+    ("proxies", "client"),
+    [
+        (None, "127.0.0.1 by http"),
+        ("", "127.0.0.1 by http"),
+        ("10.0.0.1", "127.0.0.1 by http"),
+        ("127.0.0.0/8", "9.9.9.9 by https"),
+    ],
+)
+async def test_only_a_named_proxy_says_where_a_request_comes_from(
+    monkeypatch: pytest.MonkeyPatch, proxies: str | None, client: str
+) -> None:
+    """Any program of this machine can send the header, so loopback proves nothing."""
+    monkeypatch.delenv("FORWARDED_ALLOW_IPS", raising=False)
+    if proxies is not None:
+        monkeypatch.setenv("FORWARDED_ALLOW_IPS", proxies)
+    forwarded = b"GET /from HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 9.9.9.9\r\nX-Forwarded-Proto: https\r\n\r\n"
+    async with serving() as connect:
+        assert (await answer_to(await connect(), forwarded)).endswith(f'"{client}"'.encode())

@@ -78,9 +78,15 @@ class Session:
 
 
 async def begin(
-    conn: Connection, name: str, *, role: Role = "operator", via: Via = "link", user_agent: str = ""
+    conn: Connection,
+    name: str,
+    *,
+    role: Role = "operator",
+    via: Via = "link",
+    user_agent: str = "",
+    lifetime: timedelta = SESSION_LIFETIME,
 ) -> str:
-    """Return the secret of a new session, valid for 12 hours. ``role``: for a person who is not a stored user.
+    """Return the secret of a new session. ``role``: for a person who is not a stored user.
 
     Expired sessions are deleted, so the table stays as small as the number of people who work.
     """
@@ -92,7 +98,7 @@ async def begin(
             token_hash=hashed(secret),
             operator=name,
             created_at=as_text(at),
-            expires_at=as_text(at + SESSION_LIFETIME),
+            expires_at=as_text(at + lifetime),
             id=session_id,
             role=role,
             via=via,
