@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final, get_args
 
 from turngate.domain.agents.app import Agent
+from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.policy.policy import evaluate
+from turngate.domain.runs.budgets import SCRIPTED, is_free
 from turngate.domain.tools.summary import free_texts
 from turngate.domain.tools.tool import Tool, ToolKind
+from turngate.models.profiles import find_models_file
 from turngate.models.registry import build_models
 from turngate.policies.lint import doubts
 from turngate.runtime.app_loader import LoadedApp
@@ -23,6 +27,21 @@ KIND_WORDS: Final[dict[ToolKind, str]] = {
     "agent": "sub-agents",
     "external": "run by other programs",
 }
+
+
+def scripts_of(agent: Agent, profiles: Profiles) -> list[str]:
+    """Return the scripts that may answer for an agent, ``scripted:FILE`` each: its model's first, then those of its fallbacks."""
+    chain = (agent.model, *profiles.fallbacks(agent.model, tuple(agent.fallback)))
+    specs = (profiles.model(spec) for spec in chain)
+    return list(dict.fromkeys(spec for spec in specs if is_free(spec)))
+
+
+def app_files(app: LoadedApp, settings: Settings, of_models: Profiles) -> list[Path]:
+    """Return what a loaded app reads besides its modules: its policy, its scripts and the profiles of its models."""
+    specs = [spec for agent in app.agents.values() for spec in scripts_of(agent, of_models)]
+    scripts = [app.base / spec.removeprefix(SCRIPTED) for spec in specs]
+    profiles = find_models_file(settings.models_file, settings.data_dir, app.base)
+    return [path for path in (*scripts, app.policy_file, profiles) if path is not None]
 
 
 def agent_lines(app: LoadedApp) -> Iterator[tuple[str, str]]:

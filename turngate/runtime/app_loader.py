@@ -38,6 +38,9 @@ class LoadedApp:
 def load_app(target: str) -> LoadedApp:
     """Import ``module:attribute`` (the current directory comes first on the path, as for an ASGI server).
 
+    Once the app is loaded, that directory comes last: a file that a run has made there isn't taken for a library that is imported
+    later.
+
     Raises:
         ConfigurationError: no such module or attribute, an error in the module, not an App, an unreadable policy, a tool whose
             types no model can be shown; the message has the builder's own lines and the fix.
@@ -46,13 +49,16 @@ def load_app(target: str) -> LoadedApp:
     module_name, separator, attribute = target.partition(":")
     if not separator or not module_name or not attribute or "/" in target or module_name.endswith(".py"):
         raise ConfigurationError(f"{target!r} is not of the form module:attribute, such as {_example(target)}")
-    sys.path.insert(0, str(Path.cwd()))
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise module_error(target, module_name, error) from error
     except (Exception, SystemExit) as error:
         raise load_error(target, error) from error
+    sys.path.remove(here)
+    sys.path.append(here)
     app = getattr(module, attribute, None)
     if app is None:
         apps = [name for name, value in vars(module).items() if isinstance(value, App)]

@@ -16,12 +16,15 @@ from dataclasses import dataclass
 
 from turngate import ToolFailure
 from turngate.toolkits.line_ends import like_file
+from turngate.toolkits.loaded_files import LOADED_FILES
 from turngate.toolkits.workspace import FileUnavailable, Place
 
 MAX_TEXT_BYTES = 2_000_000
 """Largest file that is read or written, in bytes."""
 MAX_HASHED_BYTES = 100_000_000
 """Largest file whose content is hashed; a larger one is identified by its size and time of change."""
+
+_LOADED = "the worker runs from it, so no tool changes it: ask a person to make this change"
 
 # Two edits of one file in one step run at the same time, each read-change-replace: without this the second would undo
 # the first. Held for milliseconds. Another process that edits the same file is not held back.
@@ -141,14 +144,20 @@ def _read_below(place: Place, parent: int) -> str:
 
 
 def _existing_mode(place: Place, parent: int) -> int | None:
+    """Return the permission bits of the file that is about to be replaced, or None. Raises FileUnavailable: it may not be."""
+    if LOADED_FILES.holds(place.root.joinpath(*place.parts)):
+        raise FileUnavailable(path=place.path, reason=_LOADED)
     try:
         descriptor = place.open_file(parent)
     except FileNotFoundError:
         return None
     try:
-        mode = stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o777
+        status = os.fstat(descriptor)
     finally:
         os.close(descriptor)
+    mode = stat.S_IMODE(status.st_mode) & 0o777
+    if LOADED_FILES.is_file(status):
+        raise FileUnavailable(path=place.path, reason=_LOADED)
     # Renaming over a file asks only the directory's permission; the file's own must count too.
     if not mode & 0o222:
         raise FileUnavailable(path=place.path, reason="the file is read-only")

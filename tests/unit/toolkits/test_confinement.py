@@ -675,6 +675,45 @@ def test_i13_configured_places_follow_no_link_that_an_agent_made(
     assert (workspace / "deep/made").exists()
 
 
+def test_i13_what_the_worker_runs_from_is_only_read(workspace: Path, tmp_path: Path) -> None:
+    """I13: modules, compiled ones too, policy and environment below a workspace keep content and name; others change."""
+    temporary, environment = tmp_path / "temporary", workspace / ".venv"
+    temporary.mkdir()
+    (workspace / "pkg/deep").mkdir(parents=True)
+    (environment / "lib").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(workspace)
+    loaded = [workspace / "pkg/deep/tools.py", tmp_path / "link/policy.toml", environment]
+    for file in (*loaded[:2], environment / "lib/a.pth"):
+        file.write_text("ours")
+    confinement = Confinement(backend="bubblewrap", loaded=tuple(loaded))
+    changes = ["echo theirs >", "rm -f", "ln -f made", "sed -i s/ours/theirs/", "cp made", "mv -f made", "truncate -s0"]
+    tries = [f"{how} {file}" for how in changes for file in ("pkg/deep/tools.py", "policy.toml", ".venv/lib/a.pth")]
+    directories = ["pkg", "pkg/deep", ".venv", ".venv/lib"]
+    tries += [f"mv {place} moved; mkdir -p {place}; echo theirs > {place}/tools.py" for place in directories]
+    tries += ["ln pkg/deep/tools.py other && echo theirs > other", "echo theirs > .venv/lib/sitecustomize.py"]
+    tries += ["mkdir -p pkg/deep/__pycache__; echo theirs > pkg/deep/__pycache__/tools.cpython-311.pyc"]
+    command = confinement.command(
+        ["bash", "-c", "; ".join(["echo made > made", *tries, "echo new > pkg/deep/new.py; cat pkg/deep/tools.py"])],
+        Sandbox(workspace=workspace, temporary=temporary),
+        {"PATH": os.defpath},
+    )
+    ended = end_of(command)
+    assert ended.stdout == "ours", ended.stderr
+    assert (workspace / "pkg/deep/new.py").read_text() == "new\n"
+    assert [file.read_text() for file in (*loaded[:2], environment / "lib/a.pth")] == ["ours"] * 3
+    assert sorted(each.name for each in environment.rglob("*")) == ["a.pth", "lib"]
+    assert not (workspace / "pkg/deep/__pycache__").exists()
+
+
+def test_i13_a_link_to_what_the_worker_runs_from_starts_nothing(workspace: Path, tmp_path: Path) -> None:
+    """I13: a link can't be held, and its name would lead elsewhere the next time."""
+    (tmp_path / "app.py").write_text("ours")
+    (workspace / "app.py").symlink_to(tmp_path / "app.py")
+    confinement = Confinement(backend="bubblewrap", loaded=(workspace / "app.py",))
+    with pytest.raises(UnconfinedError, match=r"app\.py .* is a link"):
+        confinement.command(["true"], Sandbox(workspace=workspace, temporary=tmp_path), {})
+
+
 def test_i13_what_operators_programs_obey(backend: Backend, run: Run, workspace: Path) -> None:
     """I13: no command adds or changes what a person's git, editor or shell obeys; a commit still works, and nothing is left."""
     subprocess.run(["git", "init", "-q", str(workspace)], check=True)

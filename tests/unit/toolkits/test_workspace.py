@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from turngate.toolkits.files import edit_file, list_directory, read_file, write_file
+from turngate.toolkits.loaded_files import LOADED_FILES
 from turngate.toolkits.private_files import PRIVATE_FILES
 from turngate.toolkits.search import glob, grep
 from turngate.toolkits.text_files import read_text, write_text
@@ -181,6 +182,26 @@ def data_dir(tmp_path: Path) -> Iterator[Path]:
     PRIVATE_FILES.add(directories=[directory], databases=[tmp_path / "elsewhere.db"], files=[key])
     yield directory
     PRIVATE_FILES.clear()
+
+
+async def test_i13_no_file_tool_changes_what_the_worker_runs_from(call, workspace):
+    """I13: compared by device and inode, so another name doesn't help. It is read as other files are."""
+    (workspace / ".venv").mkdir()
+    (workspace / "app.py").write_text("ours\n")
+    os.link(workspace / "app.py", workspace / "other.py")
+    LOADED_FILES.add(directories=[workspace / ".venv"], files=[workspace / "app.py"])
+    try:
+        for path in ("app.py", "other.py", ".venv/sitecustomize.py", ".venv/lib/a.pth"):
+            with pytest.raises(FileUnavailable, match="runs from it"):
+                await call(write_file, path=path, text="theirs\n")
+        with pytest.raises(FileUnavailable, match="runs from it"):
+            await call(edit_file, path="app.py", old_text="ours", new_text="theirs")
+        assert (await call(read_file, path="app.py"))["text"].endswith("ours\n")
+        await call(write_file, path="beside.py", text="new\n")
+    finally:
+        LOADED_FILES.clear()
+    assert (workspace / "app.py").read_text() == "ours\n"
+    assert not list((workspace / ".venv").glob("**/*.p*"))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from typing import Final
 
 from temporalio import activity
 
-from turngate.domain.agents.app import Agent
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.conversation.malformed import without_calls
 from turngate.domain.conversation.messages import Message, ModelResponse
@@ -29,20 +28,12 @@ from turngate.store.runs import runs
 from turngate.wire.playground import RunMessages, ScriptEntry, ScriptRequest, ScriptSteps
 from turngate.yaml_document import Location
 
-SCRIPTED: Final = "scripted:"
 MOST_REQUESTS: Final = 200
 """Of a run, its newest."""
 MOST_CHARS: Final = 2_000
 """Of a text of an entry, and of a call's arguments."""
 BY: Final = "turngate dev"
 REASON: Final = "One step at a time: the model has answered."
-
-
-def scripts_of(agent: Agent, profiles: Profiles) -> list[str]:
-    """Return the scripts that may answer for an agent, ``scripted:FILE`` each: its model's first, then those of its fallbacks."""
-    chain = (agent.model, *profiles.fallbacks(agent.model, tuple(agent.fallback)))
-    specs = (profiles.model(spec) for spec in chain)
-    return list(dict.fromkeys(spec for spec in specs if spec.startswith(SCRIPTED)))
 
 
 def script_steps(model: ScriptedModel, spec: str, run: RunMessages | None) -> ScriptSteps:

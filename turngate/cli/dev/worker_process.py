@@ -27,8 +27,8 @@ from pydantic import TypeAdapter
 
 from activities.engine.engine import Engine
 from turngate.cli import builders_app, stores, terminal
-from turngate.cli.builders_app import require_model_names
-from turngate.cli.dev.script_steps import SCRIPTED, Pace, PacedModels, scripts_of
+from turngate.cli.builders_app import app_files, require_model_names, scripts_of
+from turngate.cli.dev.script_steps import Pace, PacedModels
 from turngate.cli.dev.trials import try_call
 from turngate.cli.parts.confinement import workspaces_of
 from turngate.cli.parts.metrics import serving_metrics
@@ -36,9 +36,7 @@ from turngate.cli.parts.stop import until_stopped
 from turngate.cli.parts.worker import serving_worker
 from turngate.cli.posix_signals import leave, run_server, stop_on_posix_signals
 from turngate.cli.temporal_link import connect_when_there
-from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.errors import TurngateError
-from turngate.models.profiles import find_models_file
 from turngate.models.registry import build_models
 from turngate.runtime.app_errors import is_own
 from turngate.runtime.app_loader import LoadedApp, load_app
@@ -118,7 +116,7 @@ async def _serve(
                 "tools": tools,
                 "scripts": {name: scripts_of(agent, paced.profiles) for name, agent in app.agents.items()},
                 "base": str(app.base),
-                "files": _own(_files_of(app, settings, paced.profiles)),
+                "files": _own(list(map(str, app_files(app, settings, paced.profiles)))),
             }
             writer.write(_line(ready))
             models = build_models(settings, script_base=app.base)
@@ -176,14 +174,6 @@ def _files_beside(target: str) -> list[str]:
         spec = None
     module = [] if spec is None or spec.origin is None else [spec.origin]
     return module + [str(path) for path in Path.cwd().glob("*.toml")]
-
-
-def _files_of(app: LoadedApp, settings: Settings, of_models: Profiles) -> list[str]:
-    """Return what a loaded app reads besides its modules: its policy, its scripts and the profiles of its models."""
-    specs = [spec for agent in app.agents.values() for spec in scripts_of(agent, of_models)]
-    scripts = [app.base / spec.removeprefix(SCRIPTED) for spec in specs]
-    profiles = find_models_file(settings.models_file, settings.data_dir, app.base)
-    return [str(path) for path in (*scripts, app.policy_file, profiles) if path is not None]
 
 
 def _own(files: list[str]) -> list[str]:

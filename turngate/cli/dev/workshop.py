@@ -158,7 +158,7 @@ class Workshop:
         inherited = [theirs.fileno()] if self.metrics is None else [theirs.fileno(), self.metrics.fileno()]
         with theirs:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", WORKER,
+                sys.executable, "-P", "-m", WORKER,  # -P: nothing beside the app is taken for a library
                 str(os.getpid()), str(theirs.fileno()), self.target, "step" if pace.one_step_at_a_time else "run",
                 "-" if self.metrics is None else str(self.metrics.fileno()),
                 env=self._environment(), pass_fds=inherited, stdin=asyncio.subprocess.DEVNULL,

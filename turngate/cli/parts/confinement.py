@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from turngate.domain.errors import ConfigurationError
@@ -11,6 +13,7 @@ from turngate.runtime.locations import stack_links
 from turngate.runtime.settings import Settings
 from turngate.runtime.workspaces import Workspaces
 from turngate.toolkits.confinement import machine
+from turngate.toolkits.loaded_files import LOADED_FILES, loaded_files
 from turngate.toolkits.private_files import PRIVATE_FILES
 
 logger = logging.getLogger(__name__)
@@ -24,13 +27,19 @@ def workspaces_of(settings: Settings) -> Workspaces:
     return Workspaces(roots=settings.workspaces or ())
 
 
-def confine_tools(settings: Settings) -> None:
+def confine_tools(settings: Settings, app_files: Iterable[Path] = ()) -> None:
     """Confine the processes of this process's tools, and keep other processes of its user from its memory.
 
-    Warns when this machine can't confine them.
+    No tool may change what this process runs from. Warns when this machine can't confine them.
+
+    Args:
+        settings: of this process.
+        app_files: what its app was loaded from besides modules.
     """
     machine.keep_memory_private()
-    confinement = tool_confinement(settings)
+    directories, files = loaded_files(app_files)
+    LOADED_FILES.add(directories=directories, files=files)
+    confinement = replace(tool_confinement(settings), loaded=(*directories, *files))
     machine.use(confinement)
     if confinement.backend is None:
         logger.warning("%s", unconfined_warning(confinement))

@@ -61,8 +61,8 @@ async def serving_worker(
     by which they make room for each other.
     """
     shorten_failures(details=settings.log_format == "json")
-    await asyncio.to_thread(confine_tools, settings)
     models = models or build_models(settings, script_base=app.base)
+    await asyncio.to_thread(confine_tools, settings, builders_app.app_files(app, settings, models.profiles))
     _warn_of_models(app, models)
     for warning in builders_app.warnings(app):
         logger.warning("%s", warning)

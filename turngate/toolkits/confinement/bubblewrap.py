@@ -96,32 +96,60 @@ def _without(hidden: Sequence[Path], sandbox: Sandbox) -> Iterator[str]:
         yield from _hide(path)
 
 
-def held(sandbox: Sandbox, hidden: Sequence[Path]) -> dict[str, list[Place]]:
+def held(sandbox: Sandbox, hidden: Sequence[Path], loaded: Sequence[Path] = ()) -> dict[str, list[Place]]:
     """Return what is mounted below the sandbox's places from inside, because bubblewrap could be led elsewhere there.
 
-    What is hidden, what operators' programs obey, and places that lie in others. Directories come before what lies in them.
-    Those between a place that can be changed and a hidden path are held, too: renamed, they would take it to another name.
+    What is hidden, what the worker has loaded, what operators' programs obey, and places that lie in others. Directories come
+    before what lies in them. Those between a place that can be changed and what is hidden or loaded are held, too: renamed, they
+    would take it to another name.
     """
-    listed = {str(place): _held_below(place, sandbox, hidden) for place in _topmost(sandbox.places)}
+    listed = {str(place): _held_below(place, sandbox, hidden, loaded) for place in _topmost(sandbox.places)}
     return {
         place: sorted(held_here, key=lambda each: len(each.names)) for place, held_here in listed.items() if held_here
     }
 
 
-def _held_below(place: Path, sandbox: Sandbox, hidden: Sequence[Path]) -> list[Place]:
+def _held_below(place: Path, sandbox: Sandbox, hidden: Sequence[Path], loaded: Sequence[Path]) -> list[Place]:
     changeable = place in sandbox.changeable
     covered = [path.relative_to(place).parts for path in _below(place, _topmost(hidden))]
-    ways = {names[:many]: "keep" for names in covered for many in range(1, len(names))} if changeable else {}
+    only_read = [names for path in loaded for names in _spelled_below(place, path)] if changeable else []
+    ways = _ways_to([*covered, *only_read]) if changeable else {}
+    ways |= dict.fromkeys(only_read, "read")
     for path in _below(place, sandbox.places):
         if (path in sandbox.changeable) != changeable:
             ways[path.relative_to(place).parts] = "read" if changeable else "write"
     ways |= dict.fromkeys(covered, "hide")
-    places = [Place(names, how) for names, how in ways.items()]
-    if sandbox.workspace_writable and sandbox.workspace is not None and sandbox.workspace.is_relative_to(place):
-        start = sandbox.workspace.relative_to(place).parts
-        obeyed = (each._replace(names=(*start, *each.names)) for each in OBEYED)
-        places += [each for each in obeyed if each.names not in covered]
-    return places
+    obeyed = [each for each in _obeyed(place, sandbox) if each.names not in covered]
+    return [*(Place(names, how) for names, how in ways.items()), *_compiled(only_read), *obeyed]
+
+
+def _obeyed(place: Path, sandbox: Sandbox) -> list[Place]:
+    if not sandbox.workspace_writable or sandbox.workspace is None or not sandbox.workspace.is_relative_to(place):
+        return []
+    start = sandbox.workspace.relative_to(place).parts
+    return [each._replace(names=(*start, *each.names)) for each in OBEYED]
+
+
+def _ways_to(places: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
+    return {names[:many]: "keep" for names in places for many in range(1, len(names))}
+
+
+def _compiled(modules: Iterable[tuple[str, ...]]) -> list[Place]:
+    """Return where Python looks for the modules' compiled code, which it runs instead of them (PEP 3147)."""
+    return [
+        Place(each, "read", "/")
+        for each in {(*names[:-1], "__pycache__") for names in modules if names[-1].endswith(".py")}
+    ]
+
+
+def _spelled_below(place: Path, path: Path) -> set[tuple[str, ...]]:
+    """Return the names by which a path is reached from a place: as it is spelled, and without links."""
+    return {
+        spelled.relative_to(parent).parts
+        for spelled in (path, path.resolve())
+        for parent in spelled.parents
+        if parent.resolve() == place
+    }
 
 
 def _below(place: Path, paths: Sequence[Path]) -> list[Path]:

@@ -88,6 +88,7 @@ class Confinement:
         why: what was tried, and why it does not work; of a machine that can, why no stronger way is used.
         hidden: files and directories that no confined process sees: the data directory first of all.
         readable: what every confined process may read besides the system's programs.
+        loaded: what this process runs from. A confined process can't change it; under bubblewrap only.
         agents_write: below these directories no link is followed.
         tool_user: the user to become, with the backend ``user``.
         allow_unconfined: start processes without confinement where there is no backend.
@@ -97,6 +98,7 @@ class Confinement:
     why: tuple[str, ...] = ()
     hidden: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
+    loaded: tuple[Path, ...] = ()
     agents_write: tuple[Path, ...] = ()
     tool_user: str | None = None
     allow_unconfined: bool = False
@@ -143,7 +145,7 @@ class Confinement:
         if namespaces:
             inside |= {"HOME": "/tmp", "TMPDIR": "/tmp"}  # noqa: S108 - the sandbox's own
             program = bubblewrap.arguments(self._bubblewrap, sandbox, self.hidden, argv, root=os.getuid() == 0)
-            order["held"] = held = bubblewrap.held(sandbox, self.hidden)
+            order["held"] = held = bubblewrap.held(sandbox, self.hidden, self.loaded)
             _refuse_links(held)
         elif self.backend == "landlock":
             order["landlock"] = rules = landlock_rules(sandbox)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from turngate import Agent, Toolkit
-from turngate.cli.dev.script_steps import script_steps, scripts_of
+from turngate.cli.builders_app import scripts_of
+from turngate.cli.dev.script_steps import script_steps
 from turngate.domain.agents.model_profiles import Profile, Profiles
 from turngate.domain.conversation.messages import Message, TextPart, ToolCallPart, ToolResultPart, user_message
 from turngate.domain.tools.results import Ok, ToolResult, rejected
