@@ -1,4 +1,4 @@
-"""The inbox: pending and decided requests under filters in the URL, saved views, and deciding several at once."""
+"""The inbox: pending and decided requests under filters in the URL, and deciding several at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, Response
 
 from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
@@ -25,7 +25,6 @@ from approvals_api.paging import decode_cursor
 from approvals_api.policy.offers import offers_of
 from approvals_api.principal import Principal
 from approvals_api.requests import bulk
-from approvals_api.requests import saved_views as saved_view_operations
 from approvals_api.requests.backlog import reason_of_grant, waiting_for_grant, waiting_for_rule
 from approvals_api.requests.bulk import MAX_ITEMS
 from approvals_api.requests.precedents import reasons_of_tools
@@ -37,7 +36,7 @@ from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.domain.runs.groups import Group, Grouping, groups_of
 from turngate.domain.runs.inbox import InboxFilter, InboxStatus
 from turngate.policies.offers import Offer
-from turngate.store.requests import requests, saved_views
+from turngate.store.requests import requests
 from turngate.text.run_words import unseen_words
 from turngate.wire.agents import AgentView
 from turngate.wire.decisions import DecidedItem
@@ -78,7 +77,6 @@ async def inbox(request: Request, services: ServicesDep, principal: ReaderDep) -
         page = await request_page(conn, wanted, limit=GROUPED if wanted.group else PAGE_SIZE, after=after)
         count = frame.pending if wanted.in_groups(None) == InboxFilter() else await requests.count(conn, wanted)
         agents = await run_views.agent_list(conn)
-        views = await saved_views.of_person(conn, principal.name)
     groups = await _shown_groups(page.items, filters.group)
     return await asyncio.to_thread(
         render,
@@ -101,7 +99,6 @@ async def inbox(request: Request, services: ServicesDep, principal: ReaderDep) -
         cursor=cursor,
         agents=agents,
         tools=_tools(agents),
-        views=views,
         may_decide=principal.may("requests:decide"),
         state=_list_state(page.items, count),
     )
@@ -142,20 +139,6 @@ def _folded(group: Group[RequestItem]) -> ShownGroup:
     if len(group.items) - first <= FEW:
         return ShownGroup(group=group, unfolded=group.items)
     return ShownGroup(group=group, unfolded=group.items[:first], folded=group.items[first:])
-
-
-@router.post("/views")
-async def save_view(request: Request, services: ServicesDep, principal: ReaderDep) -> Response:
-    """Save the filter at hand under a name, or remove a saved one; each person has their own."""
-    typed = await typed_of(request)
-    check_form_token(request, typed.get("csrf_token"))
-    filters = InboxFilter.from_query(typed.get("query", ""))
-    name = typed.get("name", "").strip()
-    if typed.get("action") == "remove":
-        await saved_view_operations.remove(services, principal, name)
-    else:
-        await saved_view_operations.save(services, principal, name, filters.query)
-    return RedirectResponse(f"/?{filters.query}" if filters.query else "/", status_code=303)
 
 
 def _tools(agents: list[AgentView]) -> list[str]:

@@ -28,7 +28,6 @@ from turngate.store.tables import (
     queued_messages,
     requests,
     runs,
-    saved_views,
     schedules,
     sessions,
 )
@@ -166,7 +165,6 @@ def _rows(name: str) -> dict[str, tuple[Table, ColumnElement[bool]]]:
             (api_tokens.c.owner == name)
             | (api_tokens.c.name == (f"{OWNERS_PREFIX}{name}" if is_person_id(name) else literal(None))),
         ),
-        "saved views": (saved_views, saved_views.c.owner == name),
     }
 
 

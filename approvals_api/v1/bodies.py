@@ -15,7 +15,6 @@ from approvals_api.v1.parameters import Id
 from turngate.domain.identity import MAX_NAME_CHARS, UNBOUND, Scope, TokenBounds
 from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.requests import Resolution, UnattendedAsks, Verb, WhileRunning
-from turngate.domain.runs.inbox import MAX_QUERY_CHARS
 from turngate.store.requests.claims import DEFAULT_SECONDS, LONGEST_SECONDS, SHORTEST_SECONDS
 from turngate.store.requests.comments import MAX_CHARS
 from turngate.wire.orders import MAX_LOOKED_MS, DecisionOrder, DryRunOrder, ForkOrder, MessageOrder, StartOrder
@@ -237,15 +236,6 @@ class CommentBody(_Body):
     """A comment on a request, for other people; no model reads it."""
 
     text: Annotated[str, Field(min_length=1, max_length=MAX_CHARS)]
-
-
-class SavedViewBody(_Body):
-    """A filter of the inbox under a name."""
-
-    query: Annotated[
-        str,
-        Field(max_length=MAX_QUERY_CHARS, description="As in the inbox's URL, such as `status=pending&agent=support`."),
-    ]
 
 
 _DIGEST: Final = "9f2b1c0e5d7a48c3a6f1e0b9d8c7b6a5f4e3d2c1b0a9f8e7d6c5b4a392817060"

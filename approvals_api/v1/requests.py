@@ -1,4 +1,4 @@
-"""Requests: the inbox, decisions, claims, comments, presence and saved views."""
+"""Requests: the inbox, decisions, claims, comments and presence."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated, Final, Literal
 
-from fastapi import Body, Depends, Path, Query, Request
+from fastapi import Body, Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep, SightDep
 from approvals_api.http.exact_routes import api_router
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
-from approvals_api.requests import backlog, bulk, claim, comments, decide, presence, reveal, saved_views
+from approvals_api.requests import backlog, bulk, claim, comments, decide, presence, reveal
 from approvals_api.requests.answer_check import MAX_MESSAGE_CHARS
 from approvals_api.requests.bulk import MAX_ITEMS
 from approvals_api.requests.decide import MAX_DECISION_ID_CHARS
 from approvals_api.requests.precedents import with_precedents
-from approvals_api.requests.saved_views import MAX_NAME_CHARS
 from approvals_api.requests.views import request_detail, request_page
-from approvals_api.v1.bodies import DECISION_EXAMPLES, ClaimBody, CommentBody, DecisionBody, LookBody, SavedViewBody
+from approvals_api.v1.bodies import DECISION_EXAMPLES, ClaimBody, CommentBody, DecisionBody, LookBody
 from approvals_api.v1.parameters import Cursor, Id, IdempotencyKey, Limit, RequestId
 from approvals_api.validation.exact_json import member_text
 from approvals_api.validation.text import STORABLE
@@ -40,7 +39,6 @@ from turngate.wire.requests import (
     RequestDetail,
     RequestItem,
     RevealedSecrets,
-    SavedViewItem,
     Viewer,
 )
 from turngate.wire.view import Page
@@ -313,38 +311,6 @@ async def keep_presence(request_id: RequestId, services: ServicesDep, principal:
 
 def _presence(looking: Sequence[ActiveViewer]) -> Presence:
     return Presence(looking=[Viewer.model_validate(each) for each in looking])
-
-
-# Saved views: filters of the inbox under names, each person's own.
-
-
-ViewName = Annotated[
-    str, Path(description="The view's name, percent-encoded.", max_length=MAX_NAME_CHARS, pattern=STORABLE)
-]
-
-
-@router.get("/views")
-async def list_views(services: ServicesDep, principal: ReaderDep) -> Page[SavedViewItem]:
-    """List your saved views, by name."""
-    return Page(items=[SavedViewItem.model_validate(each) for each in await saved_views.every(services, principal)])
-
-
-@router.get("/views/{name}")
-async def get_view(name: ViewName, services: ServicesDep, principal: ReaderDep) -> SavedViewItem:
-    """Show one of your saved views."""
-    return SavedViewItem.model_validate(await saved_views.existing(services, principal, name))
-
-
-@router.put("/views/{name}", responses=problems({409: "`too_many_views`"}))
-async def save_view(name: ViewName, body: SavedViewBody, services: ServicesDep, principal: ReaderDep) -> SavedViewItem:
-    """Save a filter of the inbox under a name; it replaces an older one."""
-    return SavedViewItem.model_validate(await saved_views.save(services, principal, name, body.query))
-
-
-@router.delete("/views/{name}", status_code=HTTPStatus.NO_CONTENT)
-async def remove_view(name: ViewName, services: ServicesDep, principal: ReaderDep) -> None:
-    """Remove one of your saved views; if there is none, nothing happens."""
-    await saved_views.remove(services, principal, name)
 
 
 # Many decisions at once.

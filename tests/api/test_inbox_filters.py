@@ -1,4 +1,4 @@
-"""The inbox over HTTP with its filters, and the views that people save of it."""
+"""The inbox over HTTP with its filters."""
 
 from __future__ import annotations
 
@@ -140,46 +140,6 @@ async def test_an_invalid_filter_is_refused(desk: Desk, query: str) -> None:
     ann = await desk.person("ann")
     for path in ("/api/v1/requests", "/api/v1/requests/count"):
         assert (await ann.get(f"{path}?{query}")).status_code == 422
-
-
-async def test_each_person_saves_views_of_their_own(desk: Desk) -> None:
-    """Saved, listed, replaced and removed; stored in plain form; no one sees another person's."""
-    ann, bob = await desk.person("ann"), await desk.person("bob")
-    saved = await ann.put("/api/v1/views/My%20queue", json={"query": "?status=pending&claimed=me&tool="})
-    assert (saved.status_code, saved.json()["name"], saved.json()["query"]) == (200, "My queue", "claimed=me")
-    await ann.put("/api/v1/views/b", json={"query": "risk=high"})
-    await ann.put("/api/v1/views/b", json={"query": "status=decided&agent=other"})
-    views = (await ann.get("/api/v1/views")).json()["items"]
-    assert [(each["name"], each["query"]) for each in views] == [
-        ("My queue", "claimed=me"),
-        ("b", "status=decided&agent=other"),
-    ]
-    assert await listed(ann, views[0]["query"], limit=50) == "a"
-    assert (await bob.get("/api/v1/views")).json()["items"] == []
-    assert (await bob.get("/api/v1/views/b")).status_code == 404
-    assert (await bob.delete("/api/v1/views/b")).status_code == 204
-    assert (await ann.get("/api/v1/views/b")).status_code == 200
-    assert (await ann.delete("/api/v1/views/b")).status_code == 204
-    assert (await ann.get("/api/v1/views/b")).status_code == 404
-
-
-@pytest.mark.parametrize(
-    ("name", "query"),
-    [
-        ("v", "colour=red"),
-        ("v", "status=open"),
-        ("v", "tool=a&tool=b"),
-        ("v", "x" * 2_001),
-        ("%20v", ""),
-        ("a%E2%80%AEb", ""),
-        ("v" * 101, ""),
-    ],
-)
-async def test_an_invalid_view_is_refused(desk: Desk, name: str, query: str) -> None:
-    """422 for conditions that the inbox does not know and for unreadable names; nothing is saved."""
-    ann = await desk.person("ann")
-    assert (await ann.put(f"/api/v1/views/{name}", json={"query": query})).status_code == 422
-    assert (await ann.get("/api/v1/views")).json()["items"] == []
 
 
 async def test_an_encrypted_store_says_what_it_cannot_search(sqlite: Database) -> None:

@@ -264,7 +264,7 @@ async def story(office: Office, ann: httpx.AsyncClient, bob: httpx.AsyncClient) 
     covered = await office.start(bob, "pay 77")
     await office.ended(covered["id"])
     await ok(ann.delete(f"{api}/grants/{grant['id']}"))
-    # Schedules, views, tokens, browsers, holds.
+    # Schedules, tokens, holds.
     schedule = {"name": f"s-{secrets.token_hex(4)}", "agent": "agent", "input": "hello", "timetable": SELDOM}
     planned = await ok(ann.post(f"{api}/schedules", json=schedule))
     at = f"{api}/schedules/{planned['id']}"
@@ -272,7 +272,6 @@ async def story(office: Office, ann: httpx.AsyncClient, bob: httpx.AsyncClient) 
     await ok(ann.patch(at, json={"notes": "n", "revision": planned["revision"]}))
     await ok(ann.post(f"{at}/run"))
     await ok(ann.post(f"{at}/pause", json={"reason": "holidays"}))
-    await ok(ann.put(f"{api}/views/mine", json={"query": f"claimed={RARE}"}))
     ids["name"] = "mine"
     token = await ok(
         ann.post(f"{api}/tokens", json={"name": "desk", "scopes": ["requests:read", "runs:write"], "user": RARE})

@@ -82,7 +82,6 @@ async def plant(conn: Connection, filling: Filling) -> None:
         await _put_request(put, filling, name, {**({} if about_arguments else filling.brief), **differs})
     for seq, name in enumerate(("approved", "edited", "rejected"), 1):
         await _put_precedent(conn, seq, f"rq_{name}")
-    await put(tables.saved_views, owner=OPERATOR, name=filling.text[:100], query="status=all")
     await put(tables.users, name=OPERATOR, role="admin", password_hash="none that fits")
     await put(tables.sessions, operator=OPERATOR, via="link", user_agent=filling.text)
     await put(tables.grants, id="gr_1", request_id="rq_approved", uses=0)

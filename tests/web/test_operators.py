@@ -1,4 +1,4 @@
-"""What operators do besides deciding one call: filter, save views, claim, comment, grant, decide several at once."""
+"""What operators do besides deciding one call: filter, claim, comment, grant, decide several at once."""
 
 from __future__ import annotations
 
@@ -44,21 +44,6 @@ async def test_the_filter_is_in_the_url_and_counts_what_it_lists(site, open_page
     )  # a link that someone passed on may have names of another program
     assert answer.status == 200
     assert set(await page.locator("[data-open]").all_inner_texts()) == {"shell"}
-
-
-async def test_a_view_is_saved_and_removed(site, open_page):
-    """A filter is saved with a name and reopened with one click; it can be removed; only its owner has it."""
-    page = await open_page("/?tool=edit_file&claimed=nobody", **NO_SCRIPT)
-    await page.locator("#saved summary").click()
-    await page.get_by_label("Save this view as").fill("free edits")
-    await page.get_by_role("button", name="Save", exact=True).click()
-    await page.goto("/")
-    await page.get_by_role("link", name="free edits").click()
-    await expect(page).to_have_url(re.compile(r"tool=edit_file&claimed=nobody"))
-    other = await open_page("/", operator="bob", **NO_SCRIPT)
-    await expect(other.get_by_role("link", name="free edits")).to_have_count(0)
-    await page.get_by_role("button", name="Remove the view free edits").click()
-    await expect(page.get_by_role("link", name="free edits")).to_have_count(0)
 
 
 async def test_a_claim_keeps_others_off_until_they_take_it_over(site, open_page):

@@ -146,10 +146,6 @@ class TurngateClient:
     add_comment = awaited(requests.add_comment)
     get_presence = awaited(requests.get_presence)
     keep_presence = awaited(requests.keep_presence)
-    list_views = awaited(requests.list_views)
-    get_view = awaited(requests.get_view)
-    save_view = awaited(requests.save_view)
-    remove_view = awaited(requests.remove_view)
 
     list_audit = awaited(events.list_audit)
     iter_audit = awaited_each(events.list_audit)

@@ -6,8 +6,6 @@ import json
 from collections.abc import Mapping
 from typing import Literal, TypedDict, Unpack
 
-import httpx
-
 from turngate.client.calls import (
     Call,
     change,
@@ -34,7 +32,6 @@ from turngate.wire.requests import (
     RequestDetail,
     RequestItem,
     RevealedSecrets,
-    SavedViewItem,
 )
 from turngate.wire.view import Page
 
@@ -208,30 +205,3 @@ def get_presence(request_id: str) -> Call[Presence]:
 def keep_presence(request_id: str) -> Call[Presence]:
     """Say that one still looks at the request, and return who else does."""
     return change("POST", f"/requests/{segment(request_id)}/presence", model(Presence))
-
-
-def list_views() -> Call[list[SavedViewItem]]:
-    """Return one's own saved views, by name."""
-    return get("/views", _views)
-
-
-def get_view(name: str) -> Call[SavedViewItem]:
-    """Return one of one's own saved views. Raises NotFoundError."""
-    return get(f"/views/{segment(name)}", model(SavedViewItem))
-
-
-def save_view(name: str, query: str) -> Call[SavedViewItem]:
-    """Save a filter of the inbox under a name, in place of what was there.
-
-    ``query``: as in the inbox's URL, such as ``status=pending&agent=support``.
-    """
-    return change("PUT", f"/views/{segment(name)}", model(SavedViewItem), {"query": query})
-
-
-def remove_view(name: str) -> Call[None]:
-    """Remove one of one's own saved views; one that is not there is fine."""
-    return change("DELETE", f"/views/{segment(name)}", nothing)
-
-
-def _views(response: httpx.Response) -> list[SavedViewItem]:
-    return Page[SavedViewItem].model_validate_json(response.content).items

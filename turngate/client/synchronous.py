@@ -135,10 +135,6 @@ class SyncTurngateClient:
     add_comment = blocking(requests.add_comment)
     get_presence = blocking(requests.get_presence)
     keep_presence = blocking(requests.keep_presence)
-    list_views = blocking(requests.list_views)
-    get_view = blocking(requests.get_view)
-    save_view = blocking(requests.save_view)
-    remove_view = blocking(requests.remove_view)
 
     list_audit = blocking(events.list_audit)
     iter_audit = blocking_each(events.list_audit)

@@ -24,13 +24,12 @@ Kind = Literal[
     "schedules",
     "grants",
     "policy",
-    "saved_views",
 ]
 """``conversations``: all content, after the end of their last run. ``results``: what tools returned, after the run's end.
 ``previews``: what people saw of a call besides its arguments. ``errors``: what ``turngate logs`` shows. ``notifications``: what
 was sent, and each attempt. ``progress``: of tools, and parts of answers. ``answers``: of the API, kept for a repeat.
 ``schedules``: those that were deleted. ``grants``: those that ended and belong to no conversation. ``policy``: texts of stored
-rules that a later version replaced. ``saved_views``: views of the inbox that people saved."""
+rules that a later version replaced."""
 KINDS: Final = get_args(Kind)
 OF_CONVERSATIONS: Final[frozenset[Kind]] = frozenset({"conversations", "results", "previews"})
 """What goes by conversation; of the other kinds, rows go by their own age."""

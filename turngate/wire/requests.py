@@ -336,14 +336,3 @@ class Presence(View):
     """Who else looks at a request, by name."""
 
     looking: list[Viewer]
-
-
-# Saved views of the inbox.
-
-
-class SavedViewItem(View):
-    """A filter of the inbox that a person saved. ``query``: as in the inbox's URL."""
-
-    name: str
-    query: str
-    created_at: str

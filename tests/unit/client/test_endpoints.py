@@ -117,10 +117,6 @@ CALLS: dict[str, Call[Any]] = {
     "add_comment": requests.add_comment("q", "t"),
     "get_presence": requests.get_presence("q"),
     "keep_presence": requests.keep_presence("q"),
-    "list_views": requests.list_views(),
-    "get_view": requests.get_view("v"),
-    "save_view": requests.save_view("v", "status=all"),
-    "remove_view": requests.remove_view("v"),
     "create_schedule": schedules.create_schedule(
         ScheduleOrder(
             name="n",

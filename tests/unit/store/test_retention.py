@@ -37,7 +37,6 @@ from turngate.store.tables import (
     policy_versions,
     progress,
     runs,
-    saved_views,
     schedule_fires,
     schedules,
 )
@@ -104,7 +103,6 @@ async def planted(database: Database, at: str, n: int) -> None:
     stored = {"source": "secret", "digest": "d", "comment": "secret", "created_at": at}
     await add(database, policy_versions, version=n, changed_by="lea", **stored)
     await add(database, policy_proposals, number=n, version=n, proposed_by="lea", why="secret", **stored)
-    await add(database, saved_views, owner="lea", name=f"v{n}", query="secret", created_at=at)
 
 
 async def texts(database: Database, table: Any) -> list[tuple[Any, ...]]:

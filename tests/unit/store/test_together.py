@@ -13,7 +13,7 @@ from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.runs import messages
-from turngate.store.tables import conversations, saved_views
+from turngate.store.tables import conversations, model_names
 from turngate.store.together import MOST_ROWS, Together, Writes
 
 MOVE: Final = (
@@ -21,14 +21,20 @@ MOVE: Final = (
     .where(conversations.c.id == bindparam("conversation"), conversations.c.head_message_id.is_(None))
     .values(head_message_id=bindparam("head"))
 )
-GUARDED: Final = Together(MOVE, saved_views, guarded=True)
-BOTH: Final = Together(saved_views, MOVE)
+GUARDED: Final = Together(MOVE, model_names, guarded=True)
+BOTH: Final = Together(model_names, MOVE)
 VALUES: Final = {"conversation": "conv", "head": "m"}
 
 
-def views(count: int) -> list[dict[str, Any]]:
+def names(count: int) -> list[dict[str, Any]]:
     return [
-        {"owner": "ann", "name": f"view {number}", "query": "\x00\ud800", "created_at": as_text(now())}
+        {
+            "task_queue": "q",
+            "name": f"m{number}",
+            "kind": "profile",
+            "model": "\x00\ud800",
+            "published_at": as_text(now()),
+        }
         for number in range(count)
     ]
 
@@ -44,22 +50,22 @@ async def store(database: Database) -> Database:
 async def test_each_write_says_what_it_changed(store: Database, rows: int) -> None:
     """Inserts and updates count their rows, however many there are; text is stored as any other column stores it."""
     async with store.write() as conn:
-        assert await BOTH.run(conn, {saved_views: views(rows)}, VALUES) == [rows, 1]
-        assert await BOTH.run(conn, {saved_views: []}, VALUES) == [0, 0]
+        assert await BOTH.run(conn, {model_names: names(rows)}, VALUES) == [rows, 1]
+        assert await BOTH.run(conn, {model_names: []}, VALUES) == [0, 0]
     async with store.read() as conn:
-        assert list((await conn.execute(select(saved_views.c.query))).scalars()) == ["\ufffd\ufffd"] * rows
+        assert list((await conn.execute(select(model_names.c.model))).scalars()) == ["\ufffd\ufffd"] * rows
         assert await messages.head_of(conn, "conv") == "m"
 
 
 async def test_a_row_that_is_there_already_fails_all_of_it(store: Database) -> None:
     """The error is that of a single insert, and the transaction leaves none of the writes."""
     async with store.write() as conn:
-        await BOTH.run(conn, {saved_views: views(1)}, {**VALUES, "conversation": "other"})
+        await BOTH.run(conn, {model_names: names(1)}, {**VALUES, "conversation": "other"})
     with pytest.raises(IntegrityError):
         async with store.write() as conn:
-            await BOTH.run(conn, {saved_views: views(2)}, VALUES)
+            await BOTH.run(conn, {model_names: names(2)}, VALUES)
     async with store.read() as conn:
-        assert len((await conn.execute(select(saved_views))).all()) == 1
+        assert len((await conn.execute(select(model_names))).all()) == 1
         assert await messages.head_of(conn, "conv") is None
 
 
@@ -69,19 +75,19 @@ async def test_events_go_with_the_writes_before_them(store: Database, rows: int,
     """An append takes writes along: they count as alone, and the chain is intact after several such transactions."""
     for turn in range(3):
         async with store.write() as conn:
-            writes = Writes(BOTH, {saved_views: [{**each, "owner": f"ann {turn}"} for each in views(rows)]}, VALUES)
+            writes = Writes(BOTH, {model_names: [{**each, "task_queue": f"q{turn}"} for each in names(rows)]}, VALUES)
             new = [("user.noted", {"n": number}) for number in range(count)]
             assert await events.append(conn, events.SYSTEM, new, writes=writes) == [rows, 1 if turn == 0 else 0]
     async with store.read() as conn:
         assert [each.payload["n"] for each in await events.after(conn, 0)] == [*range(count)] * 3
         assert await events.chain_break(conn, events.SYSTEM) is None
-        assert len((await conn.execute(select(saved_views))).all()) == 3 * rows
+        assert len((await conn.execute(select(model_names))).all()) == 3 * rows
 
 
 async def test_writes_go_without_events_too(store: Database) -> None:
     """An append of nothing still writes what it takes along."""
     async with store.write() as conn:
-        assert await events.append(conn, "no run", [], writes=Writes(BOTH, {saved_views: views(1)}, VALUES)) == [1, 1]
+        assert await events.append(conn, "no run", [], writes=Writes(BOTH, {model_names: names(1)}, VALUES)) == [1, 1]
 
 
 @pytest.mark.parametrize("rows", [1, 3, MOST_ROWS + 1])
@@ -94,10 +100,10 @@ async def test_nothing_goes_with_a_guard_that_changes_nothing(store: Database, r
     counts = []
     for _ in range(2):
         async with store.write() as conn:
-            writes = Writes(GUARDED, {saved_views: views(rows)}, VALUES)
+            writes = Writes(GUARDED, {model_names: names(rows)}, VALUES)
             counts.append(await events.append(conn, run.id, new, writes=writes, last=True))
     async with store.read() as conn:
         assert counts == [[1, rows], [0, 0]]
-        assert len((await conn.execute(select(saved_views))).all()) == rows
+        assert len((await conn.execute(select(model_names))).all()) == rows
         assert len(await events.after(conn, 0)) == len(new)
         assert await events.chain_break(conn, run.id) is None

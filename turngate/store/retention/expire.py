@@ -47,7 +47,6 @@ from turngate.store.tables import (
     progress,
     requests,
     runs,
-    saved_views,
     schedule_fires,
     schedules,
 )
@@ -126,7 +125,6 @@ ROWS: Final[Mapping[Kind, tuple[Rows, ...]]] = {
             emptied={"source": ERASED, "comment": "", "why": ""},
         ),
     ),
-    "saved_views": (Rows(table=saved_views, since=saved_views.c.created_at),),
 }
 """Kind → what goes by the age of its rows. Content that belongs to a conversation goes with that (``erase_content``)."""
 

@@ -21,7 +21,6 @@ from turngate.store.tables.inbox import (
     precedents,
     published_policies,
     requests,
-    saved_views,
     totals,
     views,
 )
@@ -103,7 +102,6 @@ __all__ = [
     "requests",
     "retention_runs",
     "runs",
-    "saved_views",
     "schedule_fires",
     "schedules",
     "sessions",

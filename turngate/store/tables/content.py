@@ -231,7 +231,6 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
         people=_names("proposed_by ended_by"),
         plain=_names("created_at outcome ended_at"),
     ),
-    "saved_views": TextColumns(content=_names("query"), people=_names("owner"), plain=_names("name created_at")),
     "totals": TextColumns(plain=_names("meter since")),
     "event_counter": TextColumns(),
     "event_chains": TextColumns(plain=_names("id event_hash")),

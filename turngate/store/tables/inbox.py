@@ -188,15 +188,6 @@ views = Table(
     Column("last_at", StorableText, nullable=False),
 )
 
-saved_views = Table(
-    "saved_views",
-    metadata,
-    Column("owner", StorableString(255), primary_key=True),
-    Column("name", StorableString(100), primary_key=True),
-    Column("query", StorableText, nullable=False),
-    Column("created_at", StorableText, nullable=False),
-)
-
 # "Approve calls like this". ``pattern``: JSON of GrantPattern. ``uses`` counts rows of grant_uses.
 grants = Table(
     "grants",
