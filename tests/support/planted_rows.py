@@ -83,7 +83,7 @@ async def plant(conn: Connection, filling: Filling) -> None:
     for seq, name in enumerate(("approved", "edited", "rejected"), 1):
         await _put_precedent(conn, seq, f"rq_{name}")
     await put(tables.users, name=OPERATOR, role="admin", password_hash="none that fits")
-    await put(tables.sessions, operator=OPERATOR, via="link", user_agent=filling.text)
+    await put(tables.sessions, operator=OPERATOR, via="link", user_agent=filling.text, last_seen_at=THEN)
     await put(tables.grants, id="gr_1", request_id="rq_approved", uses=0)
     await put(tables.grants, id="gr_2", request_id=None, revoked_at=THEN, revoked_by=filling.text)
     await put(tables.grant_uses, grant_id="gr_1", run_id="run_completed", tool_call_id="call_ok")
