@@ -6,8 +6,8 @@ from typing import NoReturn
 
 from alembic import op
 
-revision = "0032_no_saved_views"
-down_revision = "0031_no_push"
+revision = "0034_no_saved_views"
+down_revision = "0033_repeats_of_executions"
 branch_labels = None
 depends_on = None
 
