@@ -134,11 +134,17 @@ def cookie_name(request: Request, name: str = SESSION_COOKIE) -> str:
     would read each other's.
     """
     address = public_address()
-    _host, _colon, port = (address.netloc or request.headers.get("host", "")).rpartition(":")
-    own = [name, *([port] if PORT.fullmatch(port) and port not in USUAL_PORTS else []), *address.path.split("/")[1:]]
-    if not is_https(request):
+    host = address.netloc or request.headers.get("host", "")
+    return cookie_name_at(host, address.path, name, https=is_https(request))
+
+
+def cookie_name_at(host: str, path: str, name: str = SESSION_COOKIE, *, https: bool) -> str:
+    """Return what a cookie is called at an address. ``host``: with its port if it has one; ``path``: empty, or ``/turngate``."""
+    _host, _colon, port = host.rpartition(":")
+    own = [name, *([port] if PORT.fullmatch(port) and port not in USUAL_PORTS else []), *path.split("/")[1:]]
+    if not https:
         return "_".join(own)
-    return f"{SECURE_PREFIX if address.path else HOST_PREFIX}{'_'.join(own)}"
+    return f"{SECURE_PREFIX if path else HOST_PREFIX}{'_'.join(own)}"
 
 
 def is_https(request: Request) -> bool:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit
 
 from fastapi import APIRouter, FastAPI
 from fastapi.dependencies.models import Dependant
@@ -18,7 +19,7 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic import BaseModel
 from starlette.types import ASGIApp
 
-from approvals_api.http.authentication import SESSION_COOKIE
+from approvals_api.http.authentication import SESSION_COOKIE, cookie_name_at
 from approvals_api.http.dependencies import SCOPES_OF
 from approvals_api.http.problems import InvalidInputProblem, Problem, problem_described
 from approvals_api.http.public_address import PublicAddress
@@ -55,6 +56,7 @@ TAGS: Final = (
     ("health", "Is the process alive, and is it ready? Without a credential."),
 )
 
+LOGGED_IN: Final = "A person who is logged in. Requests with side effects must come from Turngate's own pages."
 SECURITY_SCHEMES: Final = {
     "bearerToken": {
         "type": "http",
@@ -65,7 +67,9 @@ SECURITY_SCHEMES: Final = {
         "type": "apiKey",
         "in": "cookie",
         "name": SESSION_COOKIE,
-        "description": "A person who is logged in. Requests with side effects must come from Turngate's own pages.",
+        "description": f"{LOGGED_IN} This is its name at an http address without a port. A port and the path of "
+        "`TURNGATE_PUBLIC_URL` follow it (`turngate_session_8321`), and on https it begins with `__Host-`, or with `__Secure-` "
+        "below a path.",
     },
 }
 
@@ -109,12 +113,22 @@ class ApiApp(FastAPI):
                     _complete(document["paths"][route.path_format][method.lower()], route)
             components = document.setdefault("components", {})
             components["securitySchemes"] = SECURITY_SCHEMES
+            if self.public_url is not None:
+                document["servers"] = [{"url": self.public_url}]
+                components["securitySchemes"] = _schemes_at(urlsplit(self.public_url))
             components["schemas"] = _with_unnamed(components["schemas"])
             components["responses"] = {
                 _shared_name(each): problem_described(each, meaning) for each, meaning in SHARED.items()
             }
             self.openapi_schema = document
         return self.openapi_schema
+
+
+def _schemes_at(address: SplitResult) -> dict[str, Any]:
+    """Return the ways to authenticate, with the name that the session's cookie has at this address."""
+    name = cookie_name_at(address.netloc, address.path, https=address.scheme == "https")
+    cookie = {**SECURITY_SCHEMES["sessionCookie"], "name": name, "description": LOGGED_IN}
+    return {**SECURITY_SCHEMES, "sessionCookie": cookie}
 
 
 def new_app(*, routers: Iterable[APIRouter], **options: Any) -> ApiApp:

@@ -107,7 +107,10 @@ STREAM: dict[int | str, dict[str, Any]] = {
                     "type": "object",
                     "properties": {
                         "id": {"type": "string", "description": "The event's `seq`."},
-                        "event": {"type": "string", "description": "The event's `type`, or `progress` or `delta`."},
+                        "event": {
+                            "type": "string",
+                            "description": "The event's `type`, or `progress`, `delta` or `heartbeat`.",
+                        },
                         "data": {
                             "type": "string",
                             "contentMediaType": "application/json",
@@ -116,6 +119,7 @@ STREAM: dict[int | str, dict[str, Any]] = {
                                     {"$ref": "#/components/schemas/EventView"},
                                     {"$ref": "#/components/schemas/ProgressView"},
                                     {"$ref": "#/components/schemas/DeltaView"},
+                                    {"type": "number", "description": "Of a heartbeat: the seconds to the next one."},
                                 ]
                             },
                         },

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,6 +19,7 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import KeySet, RSAKey
 from support.login_app import Door, door_on, session_of
+from support.nginx import below
 from support.oidc_provider import SCOPES, SECRET, Provider, running_provider
 from support.users import added, audit_events
 
@@ -105,6 +108,35 @@ async def test_a_person_logs_in_by_the_provider(door: Door, provider: Provider) 
     assert (user.oidc_issuer, user.oidc_subject, user.email) == (provider.issuer, "ida", "ida@example.com")
     kinds = [kind for kind, _payload in await audit_events(door.database)]
     assert kinds == ["user.added", "session.opened", "session.opened"]
+
+
+@pytest.mark.parametrize("strips", [pytest.param(True, marks=pytest.mark.exhaustive), False])
+async def test_a_person_logs_in_and_out_below_a_path(
+    sqlite: Database, settings: OidcSettings, tmp_path: Path, strips: bool
+) -> None:
+    """Through nginx, whether or not it takes the path off: the way back, the cookies and the page at the end are below it."""
+    proxy, path = choose_port(), "/tools/turngate"
+    origin = f"http://127.0.0.1:{proxy}"
+    with running_provider(f"{origin}{path}{CALLBACK}", tmp_path / "log") as provider:
+        oidc = replace(settings, issuer=provider.issuer)
+        async with door_on(sqlite, public_url=f"{origin}{path}", oidc=oidc) as door:
+            with below(proxy, path, door.url, strips=strips):
+                headers = {"Accept": "text/html", "Origin": origin}
+                async with httpx.AsyncClient(base_url=origin, trust_env=False, headers=headers) as browser:
+                    sent = await browser.get(f"{path}/login/oidc")
+                    back = await provider.log_in(sent.headers["location"], "ida")
+                    assert back.startswith(f"{origin}{path}{CALLBACK}?")
+                    answer = await browser.get(back)
+                    assert (answer.status_code, answer.headers["location"]) == (303, f"{path}/")
+                    inbox = await browser.get(f"{path}/")
+                    assert inbox.status_code == 200
+                    [cookie] = browser.cookies.jar
+                    assert (cookie.name, cookie.path) == (f"turngate_session_{proxy}_tools_turngate", path)
+                    token = re.search(r'name="csrf_token" value="([^"]+)"', inbox.text)
+                    assert token is not None
+                    out = await browser.post(f"{path}/logout", data={"csrf_token": token[1]})
+                    assert (out.status_code, out.headers["location"]) == (303, f"{path}/login")
+                    assert not list(browser.cookies.jar)
 
 
 async def test_a_local_user_keeps_their_name(door: Door, provider: Provider) -> None:

@@ -72,6 +72,9 @@ async def test_everything_is_served_below_a_path(sqlite: Database, strips: bool)
                         assert urlsplit(urljoin(str(answer.url), manifest["start_url"])).path == f"{path}/"
                         icon = urljoin(str(answer.url), manifest["icons"][0]["src"])
                         assert (await browser.get(icon)).status_code == 200
+                document = (await browser.get(f"{path}/api/v1/openapi.json")).json()
+                assert document["servers"] == [{"url": url}]
+                assert f"{document['components']['securitySchemes']['sessionCookie']['name']}=" in cookies[0]
                 missing = await browser.get(f"{path}/nothing")
                 assert missing.status_code == 404
                 assert f'href="{path}/"' in missing.text

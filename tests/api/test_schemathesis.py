@@ -59,12 +59,13 @@ expected-statuses = ["2xx", "401", "403", "404", "409", "410"]
 expected-statuses = ["400", "401", "403", "404", "405", "409", "413", "422", "429"]
 
 # What no schema says: an edit fits the tool's schema; which steps of a run are closed is its state; a scope goes with a run
-# or an agent; no request is twice among many; TOML, filters, names, timetables and tools' schemas have rules of their own.
+# or an agent; no request is twice among many; an erasure is confirmed by its target; TOML, filters, names, timetables and
+# tools' schemas have rules of their own.
 [[operations]]
 include-operation-id = [
     "decide_request", "decide_requests", "fork_run", "create_grant", "put_policy", "explain_policy", "save_view",
     "issue_token", "create_schedule", "change_schedule", "preview_fork", "send_external_call", "preview_policy_rule",
-    "store_policy_rule", "preview_grant"
+    "store_policy_rule", "preview_grant", "erase_content"
 ]
 [operations.checks.positive_data_acceptance]
 expected-statuses = ["2xx", "401", "403", "404", "409", "410", "422"]
