@@ -86,8 +86,7 @@ def warnings(app: LoadedApp) -> Iterator[str]:
                 yield refused
     for doubt in doubts(app.policy, {name: list(agent.toolkit) for name, agent in app.agents.items()}):
         yield f"rule {doubt.rule!r}: {doubt.message}"
-    servers = {tool.origin.get("mcp_server") for agent in app.agents.values() for tool in agent.toolkit}
-    yield from odd_tools(sorted(filter(None, servers)))
+    yield from odd_tools()
 
 
 def _free_summaries(app: LoadedApp) -> Iterator[str]:

@@ -128,7 +128,7 @@ def mcp_toolkit(
 
 def _report_odd(server: str, allow: Collection[str]) -> None:
     """Log the odd tools. Raises ConfigurationError if one that can't be used is in ``allow``."""
-    for line in odd_tools([server]):
+    for line in odd_tools(server):
         log.warning("%s", line)
     odd = ODD_TOOLS[server]
     missing = [each for each in allow if odd.get(each, "").startswith("is left out")]
@@ -143,11 +143,14 @@ ODD_TOOLS: Final[dict[str, dict[str, str]]] = {}
 """Of this process's toolkits: server → its tools that aren't as it describes them here → what that means."""
 
 
-def odd_tools(servers: Iterable[str]) -> list[str]:
-    """Return a line for each tool of these MCP servers that is left out or asked about more than declared."""
+def odd_tools(*servers: str) -> list[str]:
+    """Return a line for each tool of these MCP servers that is left out or asked about more than declared.
+
+    No servers: all that the app in this process uses, also one of which no tool is left.
+    """
     return [
         f"MCP server {server!r}: the tool {tool[:100]!r} {what}"
-        for server in servers
+        for server in servers or sorted(ODD_TOOLS)
         for tool, what in ODD_TOOLS.get(server, {}).items()
     ]
 

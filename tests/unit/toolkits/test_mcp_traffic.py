@@ -130,6 +130,16 @@ async def test_one_odd_tool_leaves_the_others_alone(odd: McpBench) -> None:
         assert any(f"the tool {name!r} " in line for line in lines), (name, lines)
 
 
+def test_a_server_without_one_usable_tool_is_named(tmp_path: Path) -> None:
+    """No tool of any agent leads to it then, and the doctor says why all the same."""
+    kit = bench(tmp_path, [{"name": f"lost {each}", "inputSchema": None} for each in range(2)]).kit
+    assert kit.names == []
+    agent = Agent(name="clerk", instructions="", toolkit=kit, model="scripted:s")
+    lines = list(builders_app.warnings(check_app(App(agents=[agent]), base=Path())))
+    for each in range(2):
+        assert any(f"the tool 'lost {each}' is left out" in line for line in lines), lines
+
+
 def test_a_tool_that_allow_names_must_be_readable(tmp_path: Path) -> None:
     """The error names the tool and the fix; a tool that allow doesn't name stops nothing."""
     tools = [{"name": "odd", "inputSchema": None}, {"name": "good", "inputSchema": OBJECT}]
