@@ -58,6 +58,18 @@ def require_usable() -> None:
         raise ConfigurationError(problem)
 
 
+def ask_directly(url: str) -> None:
+    """Have no client in this process that reads the environment ask a proxy for this address, if it is on this machine.
+
+    For libraries that make their own clients; ours are made by :func:`client_for`. Call it before they are made.
+    """
+    if not is_local(url):
+        return
+    host, spared = urlsplit(url).hostname or "", os.environ.get("no_proxy") or os.environ.get("NO_PROXY", "")
+    if host not in spared.split(","):  # the name in small letters wins where both are set
+        os.environ["no_proxy"] = ",".join(filter(None, (spared, host)))
+
+
 def is_local(url: str) -> bool:
     """Tell whether a URL leads to this machine, by its name or a loopback address."""
     host = urlsplit(url).hostname or ""

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import typer
 
 from turngate.cli.errors import EXIT_USAGE, reported
-from turngate.domain.errors import ConfigurationError
+from turngate.domain.conversation.messages import user_message
+from turngate.domain.errors import ConfigurationError, ModelError
 from turngate.http_environment import BUNDLES, PROXIES, client_for, is_local, problem_of
+from turngate.models.port import ModelRequest
+from turngate.models.pydantic_ai.providers import make
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +67,26 @@ def test_what_can_work_is_no_problem(environment: dict[str, str]) -> None:
     assert problem_of(environment) is None
 
 
+@dataclass
+class SilentProxy:
+    url: str = ""
+    requests: int = 0
+
+
+@asynccontextmanager
+async def silent_proxy() -> AsyncIterator[SilentProxy]:
+    """A proxy on loopback that counts who asks it, and hangs up."""
+    proxy = SilentProxy()
+
+    async def take(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        proxy.requests += 1
+        writer.close()
+
+    async with await asyncio.start_server(take, "127.0.0.1", 0) as server:
+        proxy.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield proxy
+
+
 async def test_a_proxy_is_not_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model's server here is asked directly, whatever the proxies are."""
     monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
@@ -66,6 +94,21 @@ async def test_a_proxy_is_not_for_this_machine(monkeypatch: pytest.MonkeyPatch) 
         assert is_local(url)
         await client_for(url).aclose()
     assert not is_local("http://ollama.example:11434")
+
+
+async def test_a_providers_client_asks_this_machine_directly_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an address here in our variable or the client's own, no proxy is asked, whichever library makes the client."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
+    monkeypatch.setenv("NO_PROXY", "models.example")
+    monkeypatch.setenv("no_proxy", "")  # what is added goes when the test ends
+    async with silent_proxy() as proxy:
+        monkeypatch.setenv("ALL_PROXY", proxy.url)
+        for name, variable in (("anthropic", "TURNGATE_ANTHROPIC_BASE_URL"), ("ollama", "OLLAMA_BASE_URL")):
+            monkeypatch.setenv(variable, "http://127.0.0.1:1/v1")
+            with pytest.raises(ModelError, match="no whole answer"):
+                await make(name, "small", timeout=5).generate(ModelRequest(messages=(user_message("hello"),)))
+        assert proxy.requests == 0
+    assert os.environ["no_proxy"] == "models.example,127.0.0.1"
 
 
 def test_a_library_that_fails_on_the_environment_is_no_bug(

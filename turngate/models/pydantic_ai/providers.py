@@ -19,7 +19,7 @@ from pydantic_ai.models import infer_model
 from pydantic_ai.providers import Provider, infer_provider_class
 
 from turngate.domain.errors import ConfigurationError, MissingExtraError
-from turngate.http_environment import require_usable
+from turngate.http_environment import ask_directly, require_usable
 from turngate.models.pydantic_ai.errors import ProviderEndpoint, secrets_in
 from turngate.models.pydantic_ai.model import PydanticAIModel
 from turngate.models.pydantic_ai.stream_end import watch_ends
@@ -47,6 +47,7 @@ def make(provider: str, name: str, *, timeout: float) -> PydanticAIModel:
     if base_url is not None and not base_url.startswith(("http://", "https://")):
         raise ConfigurationError(f"{base_url_variable(provider)} must be a URL that begins with http:// or https://")
     require_usable()
+    ask_directly(base_url or os.environ.get(f"{_variable_part(provider)}_BASE_URL", ""))
     try:
         model = infer_model(spec, lambda inferred: _watched(_provider(inferred, base_url, timeout)))
         url = _without_credentials(model.base_url or base_url or "")
@@ -83,7 +84,11 @@ def is_known(provider: str) -> bool:
 
 def base_url_variable(provider: str) -> str:
     """Return the name of the variable with a provider's address."""
-    return f"TURNGATE_{provider.upper().replace('-', '_')}_BASE_URL"
+    return f"TURNGATE_{_variable_part(provider)}_BASE_URL"
+
+
+def _variable_part(provider: str) -> str:
+    return provider.upper().replace("-", "_")
 
 
 def _watched(provider: Provider[Any]) -> Provider[Any]:
