@@ -209,9 +209,7 @@ class Door:
             return not_run(OTHER_CALL)
         try:
             params = self.call.decoded_by(tool)
-            if (self.is_edited or self.call.defaults is not None) and not agree(
-                self.call.left_out, tool.defaults_of(raw_input, params)
-            ):
+            if not agree(self.call.left_out, tool.defaults_of(raw_input, params)):
                 return not_run(OTHER_CALL)
             if tool.kind == "signal" and self.is_edited:  # that of the model was read when it was planned
                 read_control_call(self.engine, tool, params)

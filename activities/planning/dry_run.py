@@ -12,13 +12,21 @@ from dataclasses import replace
 
 from activities.engine.rules import RulesInForce
 from activities.planning.control_calls import is_finish, read_control_call
-from activities.planning.planner import MALFORMED_KINDS, Closed, PlannedStep, Planner, StepResponse, planned_row
+from activities.planning.planner import (
+    MALFORMED_KINDS,
+    Closed,
+    PlannedStep,
+    Planner,
+    StepResponse,
+    WellFormed,
+    key_of,
+    planned_row,
+)
 from activities.planning.requests import ready_call
 from turngate.domain.conversation.messages import ToolCallPart
 from turngate.domain.digest import repeat_key
 from turngate.domain.policy.judged_verdict import with_judgement
 from turngate.domain.policy.policy import Verdict
-from turngate.domain.runs.comparison import json_meaning
 from turngate.domain.tools import results
 from turngate.domain.tools.control_calls import WaitUntil
 from turngate.domain.tools.results import Failure, Ok
@@ -34,12 +42,13 @@ class DryPlanner(Planner):
 
     async def plan(self, conn: Connection, response: StepResponse) -> PlannedStep:
         """Return everything to store for this response's calls, each closed. Reads the store, writes nothing."""
-        record = await _record(conn, response.step.run, response.message.calls)
+        read = [self.well_formed(response, position) for position in range(len(response.message.calls))]
+        record = await _record(conn, response.step.run, list(zip(response.message.calls, read, strict=True)))
         run, number = response.step.run, response.step.number
         rules = await self.engine.rules(conn, run)
         planned, origins = PlannedStep(), self.origins(response)
         for position, recorded in enumerate(record):
-            call, well_formed = response.message.calls[position], self.well_formed(response, position)
+            call, well_formed = response.message.calls[position], read[position]
             if isinstance(well_formed, Failure):
                 closed = Closed(call, position, well_formed)
                 _close(planned, closed, recorded, planned_row(run, number, closed, rules.policy.version))
@@ -48,7 +57,7 @@ class DryPlanner(Planner):
             of_call = await origins.for_rules(conn, rules, tool, call.input)
             verdict = rules.verdict(tool, params, call.input, defaults=defaults, origins=of_call)
             verdict = _with_recorded_judgement(rules, verdict, recorded)
-            closed = Closed(call, position, results.diverged(call.tool_name), verdict)
+            closed = Closed(call, position, results.diverged(call.tool_name), verdict, defaults)
             self._answer(planned, tool, closed, recorded, planned_row(run, number, closed, rules.policy.version))
         planned.calls = [self.with_secrets(response.step, each) for each in planned.calls]
         planned.make_plan(
@@ -87,19 +96,24 @@ def _close(planned: PlannedStep, closed: Closed, recorded: calls.Call | None, ro
     planned.calls.append(row)
 
 
-async def _record(conn: Connection, run: runs.Run, response_calls: Sequence[ToolCallPart]) -> list[calls.Call | None]:
+async def _record(
+    conn: Connection, run: runs.Run, response_calls: Sequence[tuple[ToolCallPart, WellFormed | Failure]]
+) -> list[calls.Call | None]:
     """Return for each call the recorded one that answers it, or None. Of equal calls the n-th is answered by the n-th.
 
-    A recorded call that is still open answers nothing.
+    Calls are equal whose tools get the same. An earlier release recorded them by what is written. A recorded call that is still
+    open answers nothing.
     """
-    source, keys = run.replay_of_run_id or "", [repeat_key(call.tool_name, call.input) for call in response_calls]
+    source = run.replay_of_run_id or ""
+    keys = [(key_of(*each), repeat_key(each[0].tool_name, each[0].input)) for each in response_calls]
+    wanted = [key for pair in keys for key in pair]
     after_step = run.forked_from_step or 0 if run.forked_from_run_id == source else 0
-    left: dict[tuple[str, str], deque[calls.Call]] = defaultdict(deque)
-    for recorded in await calls.with_repeat_keys(conn, source, keys, after_step=after_step):
-        left[recorded.tool_name, json_meaning(recorded.input)].append(recorded)
-    for before in await calls.with_repeat_keys(conn, run.id, keys):
-        _take(left[before.tool_name, json_meaning(before.input)])
-    return [_take(left[call.tool_name, json_meaning(call.input)]) for call in response_calls]
+    left: dict[str, deque[calls.Call]] = defaultdict(deque)
+    for recorded in await calls.with_repeat_keys(conn, source, wanted, after_step=after_step):
+        left[recorded.repeat_key].append(recorded)
+    for before in await calls.with_repeat_keys(conn, run.id, wanted):
+        _take(left[before.repeat_key])
+    return [_take(left[completed] or left[written]) for completed, written in keys]
 
 
 def _take(left: deque[calls.Call]) -> calls.Call | None:
@@ -123,6 +137,7 @@ def _with_recorded_result(row: calls.Call, recorded: calls.Call | None) -> calls
         row,
         result=recorded.result,
         edited_input=recorded.edited_input,
+        defaults=row.defaults if recorded.edited_input is None else recorded.defaults,
         presentation=recorded.presentation,
         whole_result=recorded.whole_result,
         recorded_call_id=recorded.tool_call_id,

@@ -27,7 +27,7 @@ from turngate.domain.policy.policy import Verdict
 from turngate.domain.runs.budgets import EXTEND_BUDGET
 from turngate.domain.tools import results
 from turngate.domain.tools.control_calls import Finish
-from turngate.domain.tools.defaults import Defaults, stored
+from turngate.domain.tools.defaults import Defaults, constant_text, stored
 from turngate.domain.tools.external import is_external
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.results import Failure
@@ -110,11 +110,15 @@ class PlannedStep:
         return ", ".join(f"{kind} ({count})" for kind, count in counts.items())
 
 
+WellFormed = tuple[Tool, Any, Defaults]
+"""The tool of a call that policy may look at, its decoded parameters, and in what these differ from the arguments."""
+
+
 @dataclass(frozen=True)
 class Admitted:
     """A call that is well-formed and not denied. ``position``: among the calls of its step, from 0.
 
-    ``defaults``: what its arguments leave out.
+    ``defaults``: in what its handler gets something else than is written.
     """
 
     call: ToolCallPart
@@ -127,12 +131,16 @@ class Admitted:
 
 @dataclass(frozen=True)
 class Closed:
-    """A call that is closed without running and without asking; ``verdict``: None when it never reached policy."""
+    """A call that is closed without running and without asking; ``verdict``: None when it never reached policy.
+
+    ``defaults``: as of :class:`Admitted`; empty, too, when it is not well-formed.
+    """
 
     call: ToolCallPart
     position: int
     failure: Failure
     verdict: Verdict | None = None
+    defaults: Defaults = ()
 
 
 Classified = Admitted | Closed
@@ -212,20 +220,20 @@ class Planner:
     ) -> tuple[RulesInForce, list[Classified]]:
         """Return the rules in force, and what they say about each call, in the model's order; without the judge."""
         step, calls_made = response.step, response.message.calls
-        keys = [repeat_key(call.tool_name, call.input) for call in calls_made]
+        read = [self.well_formed(response, position) for position in range(len(calls_made))]
+        keys = [key_of(call, each) for call, each in zip(calls_made, read, strict=True)]
         refused = await calls.refusals_by_key(conn, step.run.id, keys) if step.number > 1 else {}
         if keys and is_external(step.run.agent) and (rejected := await rejected_before(conn, step.run)) is not None:
             refused = dict.fromkeys(keys, rejected)  # such a run has one call
         rules = await self.engine.rules(conn, step.run)
         classified: list[Classified] = []
         finishes = ""
-        for position, (call, key) in enumerate(zip(calls_made, keys, strict=True)):
+        for position, (call, well_formed, key) in enumerate(zip(calls_made, read, keys, strict=True)):
             if finishes:
                 reason = f"{finishes!r} came before it in the same response, and nothing runs after that."
                 classified.append(Closed(call, position, Failure(kind="cancelled", reason=reason)))
                 continue
             with at_call(call.tool_call_id, step.number):
-                well_formed = self.well_formed(response, position)
                 if isinstance(well_formed, Failure):
                     classified.append(Closed(call, position, well_formed))
                     continue
@@ -240,9 +248,10 @@ class Planner:
                 finishes = tool.name if isinstance(control_call, Finish) else ""
         return rules, classified
 
-    def well_formed(self, response: StepResponse, position: int) -> tuple[Tool, Any, Defaults] | Failure:
+    def well_formed(self, response: StepResponse, position: int) -> WellFormed | Failure:
         """Return the tool, decoded parameters and defaults of a call that policy may look at, or what is wrong with it."""
-        call, agent, finish_reason = response.message.calls[position], response.step.agent, response.finish_reason
+        call, step, finish_reason = response.message.calls[position], response.step, response.finish_reason
+        agent = step.agent
         if finish_reason in UNFINISHED:
             reason = (
                 f"The response ended early ({finish_reason}), so none of its calls ran. Send the call again, whole."
@@ -258,7 +267,8 @@ class Planner:
         if tool.kind == "provider" or (tool.kind == "local" and tool.handler is None):
             return results.non_local(tool.name, tool.kind)
         try:
-            params, defaults = tool.decode_new(call.input)
+            with at_call(call.tool_call_id, step.number):
+                params, defaults = tool.decode_new(call.input)
             for name in tool.manifest.references_in(call.input):
                 if name not in tool.references:
                     return results.unknown_secret(tool.name, name, tool.references)
@@ -293,10 +303,21 @@ def _closed(admitted: Admitted, before: Failure | None) -> Closed | None:
     """
     verdict = admitted.verdict
     if verdict.answer == "deny":
-        return Closed(admitted.call, admitted.position, results.denied(verdict.rule, verdict.reason), verdict)
-    if before is not None:
-        return Closed(admitted.call, admitted.position, results.repeated(before), verdict)
-    return None
+        failure = results.denied(verdict.rule, verdict.reason)
+    elif before is not None:
+        failure = results.repeated(before)
+    else:
+        return None
+    return Closed(admitted.call, admitted.position, failure, verdict, admitted.defaults)
+
+
+def key_of(call: ToolCallPart, well_formed: WellFormed | Failure) -> str:
+    """Return a key equal for calls whose handlers get the same."""
+    return _key(call, () if isinstance(well_formed, Failure) else well_formed[2])
+
+
+def _key(call: ToolCallPart, defaults: Defaults) -> str:
+    return repeat_key(call.tool_name, constant_text(call.input, defaults))
 
 
 async def with_judgements(conn: Connection, rules: RulesInForce, classified: Sequence[Classified]) -> list[Classified]:
@@ -325,7 +346,7 @@ def planned_digest(run: runs.Run, classified: Classified, policy_version: str) -
         tool_call_id=classified.call.tool_call_id,
         policy_version=policy_version,
         nonce=run.nonce,
-        defaults=None if isinstance(classified, Closed) else stored(classified.defaults),
+        defaults=stored(classified.defaults),
     )
 
 
@@ -342,7 +363,7 @@ def planned_row(run: runs.Run, step: int, classified: Classified, policy_version
         position=classified.position,
         tool_name=call.tool_name,
         input=call.input,
-        repeat_key=repeat_key(call.tool_name, call.input),
+        repeat_key=_key(call, classified.defaults),
         disposition=disposition,
         verdict="" if classified.verdict is None else classified.verdict.model_dump_json(exclude_defaults=True),
         digest=planned_digest(run, classified, policy_version),
@@ -350,7 +371,7 @@ def planned_row(run: runs.Run, step: int, classified: Classified, policy_version
         effect="" if isinstance(classified, Closed) else classified.tool.effect,
         result=classified.failure.model_dump_json() if isinstance(classified, Closed) else None,
         settled_at=as_text(now()) if closed else None,
-        defaults=None if isinstance(classified, Closed) else stored(classified.defaults),
+        defaults=stored(classified.defaults),
         nonce=run.nonce,
     )
 

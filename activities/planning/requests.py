@@ -14,7 +14,7 @@ from activities.engine.author_code import MOST_VIEWS_OVERDUE, await_author, in_o
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import PlannedCall
 from turngate.domain.crashes import report_crash
-from turngate.domain.digest import derived_id, repeat_key
+from turngate.domain.digest import derived_id
 from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.policy.terms import AskTerms
@@ -118,7 +118,7 @@ class Question:
             precondition=self.precondition,
             confinement=None if confinement is None else confinement.model_dump_json(),
             origins=None if origins is None else origins.model_dump_json(exclude_defaults=True),
-            repeat_key=repeat_key(self.tool.name, self.call.running_input),
+            repeat_key=self.call.running_key,
             summary=None if self.summary is None else mask_text(self.summary, masked.values),
             terms=terms.model_dump_json(exclude_defaults=True),
             quorum=terms.quorum,

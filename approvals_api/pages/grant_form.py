@@ -22,7 +22,7 @@ from turngate.domain.policy.limits import COMMANDS, LimitKind, ValueLimit, writt
 from turngate.domain.policy.measures import measured
 from turngate.domain.policy.totals import Per, Total
 from turngate.domain.text.json_pointers import decode_arguments
-from turngate.domain.tools.defaults import complete_text
+from turngate.domain.tools.defaults import constant_text
 from turngate.domain.tools.failures import describe_validation
 from turngate.domain.tools.secrets import has_marks
 from turngate.wire.requests import RequestDetail
@@ -87,9 +87,7 @@ def grant_form(
     request: RequestDetail, typed: Mapping[str, str], *, admin: bool, wanted: WantedGrant | None
 ) -> GrantForm | None:
     """Return the form; None where no grant can answer calls like this one."""
-    view = arguments.view(
-        complete_text(request.input_for_readers, [each for each in request.defaults if each.is_constant])
-    )
+    view = arguments.view(constant_text(request.input_for_readers, request.defaults))
     if request.status != "pending" or ungrantable(request) is not None or view.rows is None or view.doubled:
         return None
     decoded = _decoded(request)

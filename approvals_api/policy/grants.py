@@ -76,7 +76,7 @@ def check_grant(request: Request, principal: Principal, order: DecisionOrder) ->
         problem = _limit_problem(request, order.grant.pattern)
     decided, defaults = request.input, request.left_out
     if order.verb == "edit" and order.args is not None:
-        decided, defaults = order.args, request.tool.defaults_of_edit(order.args, request.left_out)
+        decided, defaults = order.args, request.tool.defaults_of_edit(order.args, request.input, request.left_out)
     if problem is None and not order.grant.pattern.fits_text(request.tool_name, decided, defaults):
         problem = "the pattern does not match the call that is decided here: it would grant calls that no one has seen"
     if problem is not None:

@@ -11,6 +11,7 @@ from approvals_api.principal import Principal
 from approvals_api.services import Services
 from turngate.domain.errors import NotFoundError
 from turngate.domain.policy.policy import Rule
+from turngate.domain.tools.defaults import CHANGES, Default, constant_text, for_readers
 from turngate.domain.tools.secrets import has_marks, mask_json
 from turngate.domain.tools.tool import ProcessConfinement
 from turngate.policies.offers import DecidedCall, Offer, narrowest_rule
@@ -71,6 +72,8 @@ def _may_offer(request: Request | RequestItem, least: int) -> bool:
     """Tell whether a rule may be offered as far as a list says; one with a secret has a mark there."""
     if not least or request.rule not in ANSWERED_BY_A_RULE or len(request.input) > MAX_CHARS:
         return False
+    if any(each.source in CHANGES for each in _left_out(request)):
+        return False  # a rule has to fit what is written, too
     return not has_marks(mask_json(request.input).text)
 
 
@@ -82,7 +85,12 @@ def _offer(request: Request | RequestItem, newest: Sequence[DecidedInput], least
     ]
     if sum(each.verb == "approve" for each in decided) < least:
         return None
-    return narrowest_rule(request.tool_name, request.agent, request.input, decided, least=least)
+    whole = constant_text(request.input, _left_out(request))
+    return narrowest_rule(request.tool_name, request.agent, whole, decided, least=least)
+
+
+def _left_out(request: Request | RequestItem) -> Sequence[Default]:
+    return for_readers(request.left_out if isinstance(request, Request) else request.defaults)
 
 
 async def rule_offer(services: Services, principal: Principal, request_id: str) -> RuleOffer:

@@ -203,7 +203,7 @@ async def judge_edit(services: Services, request: Request, args: str) -> str | N
         run_id=run.id,
         starters=starters,
         origins=OF_AN_EDIT,
-        defaults=request.tool.defaults_of_edit(args, request.left_out),
+        defaults=request.tool.defaults_of_edit(args, request.input, request.left_out),
     )
     explanation = explain(known.rules, edited_call, grants=known.grants, used=known.used)
     if explanation.answer == "deny":

@@ -252,7 +252,7 @@ async def _edit(conn: Connection, request: Request, decision: Decision) -> Decis
     if call is None or decision.args is None:
         raise LookupError(f"run {request.run_id!r} has no call {request.tool_call_id!r}, or the edit has no arguments")
     tool = request.tool
-    defaults = stored(tool.defaults_of_edit(decision.args, request.left_out))
+    defaults = stored(tool.defaults_of_edit(decision.args, request.input, request.left_out))
     await calls.set_edited_input(conn, request.run_id, request.tool_call_id, decision.args, defaults=defaults)
     digest = call_digest(
         tool_name=request.tool_name,

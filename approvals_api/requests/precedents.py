@@ -19,6 +19,7 @@ from turngate.domain.errors import UnavailableError
 from turngate.domain.likeness import Comparison, compare, features, shape_of
 from turngate.domain.requests import ExecutionState
 from turngate.domain.text.hidden_text import has_hidden
+from turngate.domain.tools.defaults import constant_text, for_readers
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
 from turngate.store.requests import precedents
@@ -52,7 +53,8 @@ async def with_precedents(conn: Connection, principal: Principal, detail: Reques
     siblings = await executions.siblings(conn, detail.run_id, detail.tool_call_id, limit=MOST_SIBLINGS)
     masks = await Masks.of(conn, [detail.run_id])
     is_compared = detail.kind == "approval" and not only_own(principal)
-    precedent = await precedent_of(conn, detail.id, detail.tool_name, detail.input_for_readers) if is_compared else None
+    text = constant_text(detail.input_for_readers, for_readers(detail.defaults))
+    precedent = await precedent_of(conn, detail.id, detail.tool_name, text) if is_compared else None
     reasons: list[str] = []
     if "reject" in detail.allowed_verbs and not only_own(principal):
         if is_compared:
@@ -70,7 +72,10 @@ async def with_precedents(conn: Connection, principal: Principal, detail: Reques
 
 
 async def precedent_of(conn: Connection, request_id: str, tool_name: str, raw_input: str) -> PrecedentView:
-    """Return what people decided about calls of the same tool, and which of these are most like this one."""
+    """Return what people decided about calls of the same tool, and which of these are most like this one.
+
+    ``raw_input``: the arguments as the tool gets them.
+    """
     likely = await precedents.like(conn, tool_name, features(tool_name, raw_input))
     summary = await precedents.summary(conn, tool_name, repeat_key(tool_name, raw_input), besides=request_id)
     rejected = [] if summary.last_rejection is None else [summary.last_rejection]

@@ -17,6 +17,7 @@ from turngate.domain.policy.policy import Verdict
 from turngate.domain.runs import comparison
 from turngate.domain.runs.budgets import EXTEND_BUDGET
 from turngate.domain.runs.comparison import CallFacts, StepFacts, Stretch, json_meaning
+from turngate.domain.tools.defaults import constant_text
 from turngate.domain.tools.results import Failure, Ok
 from turngate.store.database import Connection, Database
 from turngate.store.runs import calls, runs, steps
@@ -246,11 +247,13 @@ def _step_facts(step: OwnStep, wholes: Wholes, dry: bool) -> StepFacts:
 def _call_facts(call: CallView, whole: str | None, dry: bool) -> CallFacts:
     # An edit belongs to the decision: the model made the same call.
     decisions = tuple((request.kind, request.status, request.verb) for request in call.requests)
-    edited = None if call.edited_input is None else json_meaning(call.edited_input)
+    # A value that differs each time, and what a tool makes of it, is no difference.
+    of_input = call.defaults if call.edited_input is None else ()
+    edited = None if call.edited_input is None else json_meaning(constant_text(call.edited_input, call.defaults))
     return CallFacts(
         tool_name=call.tool_name,
         aspects={
-            "arguments": json_meaning(call.input),
+            "arguments": json_meaning(constant_text(call.input, of_input)),
             "verdict": None if call.verdict is None else (call.verdict.answer, call.verdict.rule),
             "decision": None if dry else (decisions, edited),
             "execution": None if dry else call.execution,

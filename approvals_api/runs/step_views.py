@@ -15,6 +15,7 @@ from turngate.domain.conversation.messages import ReasoningPart
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.runs.budgets import AFTER_THE_STEP
 from turngate.domain.tools.control_calls import ControlCall, WaitUntil
+from turngate.domain.tools.defaults import for_readers
 from turngate.domain.tools.presentation import PRESENTATION, Presentation, default_presentation
 from turngate.domain.tools.results import Failure, Ok
 from turngate.store.clock import as_text, from_text
@@ -54,6 +55,7 @@ def call_view(call: Call, requests_of_call: Sequence[Request], execution: Execut
         tool_name=call.tool_name,
         input=call.input,
         edited_input=call.edited_input,
+        defaults=list(for_readers(call.left_out)),
         digest=call.digest,
         effect=call.effect,
         disposition=call.disposition,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from approvals_api.lookups import existing_run
@@ -13,6 +14,7 @@ from approvals_api.runs.overrides import overrides_view
 from approvals_api.runs.step_views import step_views
 from turngate.domain.errors import NotFoundError
 from turngate.domain.runs.run_filter import EVERY_RUN, RunFilter
+from turngate.domain.tools.defaults import Defaults
 from turngate.store import agents
 from turngate.store.database import Connection
 from turngate.store.events.events import Event
@@ -103,8 +105,9 @@ async def conversation_messages(conn: Connection, conversation_id: str) -> list[
     if not await messages.conversation_exists(conn, conversation_id):
         raise NotFoundError(f"there is no conversation {conversation_id!r}")
     path = await messages.path_to(conn, await messages.head_of(conn, conversation_id))
-    masks = await Masks.of(conn, {each.run_id for each in path if each.run_id is not None})
-    return message_views([masks.message(each) for each in path])
+    run_ids = {each.run_id for each in path if each.run_id is not None}
+    masks = await Masks.of(conn, run_ids)
+    return message_views([masks.message(each) for each in path], await calls.defaults_of_runs(conn, run_ids))
 
 
 def run_summary(run: Run) -> RunSummary:
@@ -112,8 +115,10 @@ def run_summary(run: Run) -> RunSummary:
     return Masks().view(RunSummary.model_validate(run), *RUN_TEXTS)
 
 
-def message_views(stored: Sequence[StoredMessage]) -> list[MessageView]:
-    """Return messages with their place in the tree."""
+def message_views(
+    stored: Sequence[StoredMessage], defaults: Mapping[tuple[str, str], Defaults] = MappingProxyType({})
+) -> list[MessageView]:
+    """Return messages with their place in the tree. ``defaults``: by run and tool call."""
     return [
         MessageView(
             id=message.id,
@@ -123,6 +128,11 @@ def message_views(stored: Sequence[StoredMessage]) -> list[MessageView]:
             created_at=message.created_at,
             role=message.message.role,
             parts=message.message.parts,
+            defaults={
+                each.tool_call_id: list(of_call)
+                for each in message.message.calls
+                if (of_call := defaults.get((message.run_id or "", each.tool_call_id)))
+            },
         )
         for message in stored
     ]

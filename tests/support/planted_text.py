@@ -173,7 +173,7 @@ class Filling:
     def arguments(self) -> str:
         text = self.in_raw
         return json.dumps(
-            {"text": text, "number": 1, "pick": text, "rows": [{text: text}, {text: text}], "map": {"k": text},
+            {"text": text, "number": 1, "pick": text, "rows": [{text: text}, {text: text}], "map": {"k": "v"},
              "either": {text: text}, text: [text], "more": self.value}
         )  # fmt: skip
 

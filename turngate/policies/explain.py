@@ -18,7 +18,7 @@ from pydantic import JsonValue
 from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.always_asked import always_asked
 from turngate.domain.policy.facts import CallFacts, Finding
-from turngate.domain.policy.grants import Grant, GrantPattern, same_json, with_left_out
+from turngate.domain.policy.grants import Grant, GrantPattern, same_json, with_left_out, without_left_out
 from turngate.domain.policy.policy import FactsOf, Policy, Rule, Verdict, VerdictKind, evaluate, grant_answers
 from turngate.domain.policy.totals import grant_owner, rule_owner, text_of_units
 from turngate.domain.policy.unattended import unattended
@@ -215,9 +215,10 @@ def why_not(
     """Return why a call does not fit a pattern; None when it does, as :meth:`GrantPattern.fits` says."""
     if tool != pattern.tool:
         return f"it is about the tool {pattern.tool}"
-    if not isinstance(arguments, dict):
+    written = without_left_out(arguments, defaults)
+    if not isinstance(arguments, dict) or not isinstance(written, dict):
         return "the arguments are no JSON object"
-    unnamed = [name for name in arguments if name not in {*pattern.fixed, *pattern.within, *pattern.open}]
+    unnamed = [name for name in written if name not in {*pattern.fixed, *pattern.within, *pattern.open}]
     if unnamed:
         return f"it does not name the argument {unnamed[0]}"
     if pattern.fits(tool, arguments, decoded, defaults):

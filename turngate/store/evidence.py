@@ -615,7 +615,7 @@ class _RunEvidence:
             return None
         defaults = request.defaults
         if raw_input is not None:
-            defaults = stored(manifest.defaults_of_edit(text, request.left_out))
+            defaults = stored(manifest.defaults_of_edit(text, request.input, request.left_out))
         return call_digest(
             tool_name=request.tool_name,
             manifest_digest=manifest.digest,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.requests import ExecutionState, RequestKind, RequestStatus, Verb
 from turngate.domain.tools.control_calls import ControlCall
+from turngate.domain.tools.defaults import Default
 from turngate.domain.tools.presentation import Presentation, warning_in
 from turngate.domain.tools.results import ToolResult
 from turngate.wire.people import Person
@@ -37,7 +40,8 @@ class CallView(View):
     """One tool call. What the model sent, what was decided and what happened are separate members.
 
     ``input``: the exact text that the model sent. ``edited_input``: what ran in its place. ``requests``: oldest first.
-    ``execution``: ``not_started`` until its handler may run. ``result``: None while the call is open.
+    ``defaults``: in what its tool gets something else than is written there. ``execution``: ``not_started`` until its handler
+    may run. ``result``: None while the call is open.
     ``presentation``: the result as its tool, or else the default, shows it to people; None while the call is open.
     ``in_part``: set if ``result`` is only a part. ``signal``: what a control call asks of the run, and ``waits_until``: the
     end of a wait. ``child_run_id``: the sub-agent's run that answers it. ``by_engine``: the engine made this call, to ask for
@@ -49,6 +53,7 @@ class CallView(View):
     tool_name: str
     input: str
     edited_input: str | None
+    defaults: list[Default] = Field(default_factory=list)
     digest: str
     effect: str
     disposition: Literal["run", "ask", "closed"]

@@ -11,6 +11,7 @@ from turngate.domain.conversation.messages import Part, Role
 from turngate.domain.requests import RunStatus, UnattendedAsks, WhileRunning
 from turngate.domain.runs.budgets import MILLION
 from turngate.domain.runs.outcomes import RunOutcome, describe_outcome
+from turngate.domain.tools.defaults import Default
 from turngate.wire.agents import agents_path
 from turngate.wire.calls import CallView
 from turngate.wire.people import Person
@@ -203,7 +204,10 @@ class RunDetail(RunSummary):
 
 
 class MessageView(View):
-    """A message with its place in the conversation."""
+    """A message with its place in the conversation.
+
+    ``defaults``: by tool call, in what its tool gets something else than is written; of calls that run as they are written.
+    """
 
     id: str
     parent_id: str | None
@@ -212,3 +216,4 @@ class MessageView(View):
     created_at: str
     role: Role
     parts: tuple[Part, ...]
+    defaults: dict[str, list[Default]] = Field(default_factory=dict)

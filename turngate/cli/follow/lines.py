@@ -10,6 +10,7 @@ from turngate.client import SyncTurngateClient
 from turngate.domain.conversation.messages import Delta
 from turngate.domain.requests import RunStatus
 from turngate.domain.text import json_text
+from turngate.domain.tools.defaults import in_one_line
 from turngate.domain.tools.results import Failure
 from turngate.text.plain_text import clipped, indented, plain, plain_line
 from turngate.text.presentation import first_lines, on_one_line
@@ -190,8 +191,11 @@ class RunLines:
             call = self._calls[call_id]
         runs = call.edited_input or call.input
         arguments = "" if self._shown_input.get(call_id) == runs else f" {_input_of(call)}"
+        besides = in_one_line(call.defaults)
         again = f" (attempt {attempt})" if attempt > 1 else ""
         terminal.line(("  → ", "dim"), call.tool_name, (f"{arguments}{again}", "dim"))
+        if besides:
+            terminal.line("    ", (plain_line(besides), "yellow"))
         if call.verdict is not None and call.verdict.answer == "allow" and call.verdict.judged is not None:
             terminal.line(("    ⚖ ", "magenta"), "the judge ", judgement_words(call.verdict.judged))
         if child:

@@ -17,7 +17,7 @@ from turngate.domain.crashes import report_crash
 from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.command_line import Commands, Unparsable
 from turngate.domain.text.json_pointers import AMBIGUOUS, pointer_of
-from turngate.domain.tools.defaults import Defaults, as_read, completed
+from turngate.domain.tools.defaults import CHANGES, Defaults, as_read, completed
 
 Match = Literal["yes", "no", "unclear"]
 """``unclear`` never helps a call: an allow rule does not match, a deny or ask rule asks."""
@@ -72,7 +72,8 @@ class CallFacts:
     """One call, as rules see it. ``arguments``: decoded once by ``decode_arguments``; ``workspace``: the run's, or None.
 
     ``decoded``: the arguments as the tool reads them, where that differs; None: it doesn't, or is not known. ``origins``: where
-    the arguments come from, as they are written; None: not known. ``defaults``: what the arguments leave out.
+    the arguments come from, as they are written; None: not known. ``defaults``: in what the tool gets something else than is
+    written.
     """
 
     arguments: JsonValue
@@ -84,8 +85,26 @@ class CallFacts:
     defaults: Defaults = ()
 
     @property
+    def views(self) -> list[tuple[JsonValue, JsonValue]]:
+        """What a rule judges: the arguments, and the same with what they leave out.
+
+        As they are written; also as the tool reads them, where that differs; also with the defaults that its server claims.
+        """
+        changes = tuple(each for each in self.defaults if each.source in CHANGES)
+        added = tuple(each for each in self.defaults if each.source not in CHANGES)
+        plain = replace(self, defaults=added)
+        views = [(self.arguments, plain.whole)]
+        if changes:
+            views.append((replace(self, defaults=changes).whole, self.whole))
+        if self.decoded is not None:
+            views.append((self.decoded, plain.whole_decoded))
+        if any(each.source == "server" for each in added):
+            views.append((self.arguments, plain.whole_as_claimed))
+        return views
+
+    @property
     def whole(self) -> JsonValue:
-        """The arguments with what they leave out. A value that isn't known here is ambiguous."""
+        """The arguments as the tool gets them. A value that isn't known here is ambiguous."""
         whole: JsonValue = completed(
             self.arguments, as_read([each for each in self.defaults if each.source != "server"])
         )
@@ -94,7 +113,10 @@ class CallFacts:
     @property
     def whole_decoded(self) -> JsonValue | None:
         """``decoded`` with what the arguments leave out; None where that is None."""
-        return None if self.decoded is None else replace(self, arguments=self.decoded, decoded=None).whole
+        added = tuple(each for each in self.defaults if each.source not in CHANGES)
+        return (
+            None if self.decoded is None else replace(self, arguments=self.decoded, decoded=None, defaults=added).whole
+        )
 
     @property
     def whole_as_claimed(self) -> JsonValue:

@@ -19,7 +19,7 @@ from turngate.domain.policy.limits import COMMANDS, ValueLimit
 from turngate.domain.policy.terms import Role
 from turngate.domain.policy.totals import Total
 from turngate.domain.text.json_pointers import Ambiguous, decode_arguments, tokens_of
-from turngate.domain.tools.defaults import Default, as_read, completed
+from turngate.domain.tools.defaults import CHANGES, Default, as_read, completed
 
 GrantScope = Literal["run", "agent", "everyone"]
 
@@ -90,16 +90,17 @@ class GrantPattern(BaseModel):
 
         It has the same tool, each fixed argument the same JSON value, the others within their limits, nothing unnamed, and an
         amount that the total can count. ``decoded``: the arguments as the tool reads them, which have to be within the limits,
-        too; None: not otherwise. ``defaults``: what the call leaves out, which counts for what the pattern names.
+        too; None: not otherwise. ``defaults``: in what the tool gets something else than is written, which is what counts.
         """
         if tool != self.tool or not isinstance(arguments, dict):
             return False
-        if not set(arguments) <= {*self.fixed, *self.within, *self.open}:
+        written = without_left_out(arguments, defaults)
+        if not isinstance(written, dict) or not set(written) <= {*self.fixed, *self.within, *self.open}:
             return False
         whole = with_left_out(arguments, defaults)
         for name, value in self.fixed.items():
             # A grant of an earlier release doesn't name what is left out inside a value.
-            if not any(name in each and same_json(each[name], value) for each in (whole, arguments)):
+            if not any(name in each and same_json(each[name], value) for each in (whole, written)):
                 return False
         if self.total is not None and self.total.share_of("", whole, with_left_out(decoded, defaults)) is None:
             return False
@@ -157,8 +158,13 @@ class Grant(BaseModel):
 
 
 def with_left_out(arguments: Any, defaults: Sequence[Default]) -> Any:
-    """Return arguments with what they leave out, as far as it is known and the same for each call like this one."""
-    return completed(arguments, as_read([each for each in defaults if each.is_constant]))
+    """Return arguments as the tool gets them, as far as that is the same for each call like this one; else ambiguous."""
+    return completed(arguments, as_read([each for each in defaults if each.is_constant or each.source in CHANGES]))
+
+
+def without_left_out(arguments: Any, defaults: Sequence[Default]) -> Any:
+    """Return what is written of the arguments, as the tool gets that."""
+    return with_left_out(arguments, [each for each in defaults if each.source in CHANGES])
 
 
 def exact_pattern(

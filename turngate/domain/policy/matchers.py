@@ -75,19 +75,14 @@ class Matchers(BaseModel):
         """As :meth:`match`, with the first reason for the answer. Never raises.
 
         What the arguments leave out is judged as if it were written. Where the tool reads the arguments otherwise than they are
-        written, or its server says that it adds to them, both are judged, and the stricter answer counts.
+        written, or its server says that it adds to them, each view is judged, and the strictest answer counts.
         """
         allowing = verdict == "allow"
         try:
             origin = None if self.from_ is None else self._origin(facts)
-            views = [(facts.arguments, facts.whole)]
-            if facts.decoded is not None:
-                views.append((facts.decoded, facts.whole_decoded))
-            if any(each.source == "server" for each in facts.defaults):
-                views.append((facts.arguments, facts.whole_as_claimed))
             findings = [
                 self._examine(written, replace(facts, arguments=whole), origin, allowing=allowing)
-                for written, whole in views
+                for written, whole in facts.views
             ]
             return _stricter(*findings, allowing=allowing)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong here must ask, and never end a run (DESIGN §6)

@@ -70,7 +70,7 @@ def touches(facts: CallFacts, rules: Sequence[Matchers]) -> frozenset[Touch]:
     paths = {"/path", *(pointer for rule in rules for pointer in rule.paths_at)}
     commands = {"/command", *(rule.command_at for rule in rules)}
     places: set[Touch] = set()
-    for arguments in (facts.whole_as_claimed, facts.decoded):
+    for _written, arguments in facts.views:
         for path in _texts_at(arguments, paths):
             places.update(Touch(place=place, program=None) for place in _by_path(path, facts))
         for line in _texts_at(arguments, commands):

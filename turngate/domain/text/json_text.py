@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 JsonTree = Any
@@ -60,6 +61,14 @@ def arguments_text(raw_input: str) -> str:
     """Return the JSON text as which raw arguments are read, everywhere. What is kept and digested is the raw text."""
     text = raw_input.strip()
     return "{}" if text in NO_ARGUMENTS else text
+
+
+def exact_number(text: str) -> Decimal | float:
+    """Return a JSON fraction with all its digits; as a float where its exponent is beyond what a Decimal holds."""
+    try:
+        return Decimal(text)
+    except ArithmeticError:
+        return float(text)
 
 
 def parse(text: str) -> Parsed | None:

@@ -1,8 +1,8 @@
-"""What a call leaves out and its handler gets all the same: the defaults of its tool (I6). Pure.
+"""In what a call's handler gets something else than the model wrote: defaults, values read otherwise, names not passed on (I6).
 
-A model's arguments stay as it wrote them; these values are kept beside them, shown, judged and part of the call's digest. Of a
-pydantic model they are read off the decoded parameters, so that factories and validators that fill in values count. Any other
-tool gets what was written, and its schema only says what its server will use.
+Pure. A model's arguments stay as it wrote them; this is kept beside them, shown, judged and part of the call's digest. Of a
+pydantic model it is read off the decoded parameters, so that factories, validators and types that transform a value count. Any
+other tool gets what was written, and its schema only says what its server will use.
 """
 
 from __future__ import annotations
@@ -10,10 +10,22 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, datetime, time
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final, Literal
 
-from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, JsonValue, RootModel, TypeAdapter
+from pydantic import (
+    AliasChoices,
+    AliasPath,
+    BaseModel,
+    ConfigDict,
+    JsonValue,
+    RootModel,
+    SecretBytes,
+    SecretStr,
+    TypeAdapter,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
@@ -21,12 +33,18 @@ from turngate.domain.text import json_text
 from turngate.domain.text.json_pointers import ABSENT, AMBIGUOUS, decode_arguments, pointer_of, tokens_of, value_at
 from turngate.domain.tools.secrets import MASKED, Masked, mask_json, without_marks
 
-Source = Literal["default", "server", "made", "later"]
-"""``default``: of the tool, and the handler gets it. ``server``: the tool's server says that it uses it. ``made``: a value that
-differs each time (an id, the time), made once for this call. ``later``: such a value that can only be made when the call runs."""
+Source = Literal["default", "server", "made", "later", "read", "opaque", "ignored"]
+"""Of a place that the arguments leave empty: ``default``: the tool's, and the handler gets it. ``server``: the tool's server says
+that it uses it. ``made``: a value that differs each time (an id, the time), made once for this call. ``later``: such a value that
+can only be made when the call runs. Of a place where the model wrote something: ``read``: the handler gets this value instead.
+``opaque``: it gets a value that can't be kept. ``ignored``: it doesn't get it under this name, if at all."""
+CHANGES: Final[frozenset[Source]] = frozenset({"read", "opaque", "ignored"})
+"""Sources of places where the model wrote something."""
+WITHOUT_VALUE: Final[frozenset[Source]] = frozenset({"later", "opaque", "ignored"})
 MAX_REFS: Final = 32
 """References and parts that lead to one schema."""
 SHORT_CHARS: Final = 160
+SHORT_VALUE_CHARS: Final = 40
 MAX_SCHEMAS: Final = 50_000
 """Schemas that are looked at for one call."""
 WORDS: Final[Mapping[Source, str]] = {
@@ -34,11 +52,17 @@ WORDS: Final[Mapping[Source, str]] = {
     "server": "left out by the agent: the default, as its server says",
     "made": "left out by the agent: made for this call",
     "later": "left out by the agent: made when the call runs",
+    "read": "not as written: the tool reads it as",
+    "opaque": "not as written: the tool makes something of it that can't be shown",
+    "ignored": "not as written: the tool doesn't get it under this name",
 }
 
 
 class Default(BaseModel):
-    """A value that the model left out. ``at``: JSON pointer. ``value``: None, too, where it is made later; a secret is a mark."""
+    """What a handler gets at one place and the model didn't write.
+
+    ``at``: JSON pointer. ``value``: None, too, where there is none to be kept; a secret is a mark.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -54,22 +78,22 @@ class Default(BaseModel):
     @property
     def label(self) -> str:
         """Its argument, as people read it: ``options.force``."""
-        return ".".join(tokens_of(self.at))
+        return ".".join(tokens_of(self.at)) or "all arguments"
 
     @property
     def text(self) -> str:
-        """Its value as JSON; empty: it is made later."""
-        return "" if self.source == "later" else json.dumps(self.value, ensure_ascii=False)
+        """Its value as JSON; empty: there is none to be shown."""
+        return "" if self.source in WITHOUT_VALUE else json.dumps(self.value, ensure_ascii=False)
 
     @property
     def is_known(self) -> bool:
-        """Whether its value is here."""
-        return self.source != "later" and MASKED not in json.dumps(self.value, ensure_ascii=False)
+        """Whether what the handler gets is here."""
+        return self.source not in {"later", "opaque"} and MASKED not in self.text
 
     @property
     def is_nothing(self) -> bool:
         """Whether the handler gets null."""
-        return self.value is None and self.source != "later"
+        return self.value is None and self.source not in WITHOUT_VALUE
 
     @property
     def is_constant(self) -> bool:
@@ -79,7 +103,7 @@ class Default(BaseModel):
 
 @dataclasses.dataclass(frozen=True)
 class DefaultRow:
-    """How defaults are shown: one, or all of a call that are nothing. ``text``: JSON; empty: it is made later."""
+    """How defaults are shown: one, or all of a call that are nothing. ``text``: JSON; empty: there is none to be shown."""
 
     label: str
     text: str
@@ -87,7 +111,7 @@ class DefaultRow:
 
 
 def default_rows(defaults: Sequence[Default]) -> list[DefaultRow]:
-    """Return what a call leaves out, to be shown after its arguments; what is nothing comes last, in one line."""
+    """Return what is to be shown after a call's arguments; what is nothing comes last, in one line."""
     rows = [DefaultRow(each.label, each.text, each.words) for each in defaults if not each.is_nothing]
     for source in dict.fromkeys(each.source for each in defaults if each.is_nothing):
         names = ", ".join(each.label for each in defaults if each.is_nothing and each.source == source)
@@ -95,12 +119,45 @@ def default_rows(defaults: Sequence[Default]) -> list[DefaultRow]:
     return rows
 
 
-def in_short(defaults: Sequence[Default]) -> str:
-    """Return what a call leaves out in at most 160 characters, for a list: ``recursive true``. Without what is nothing."""
-    text = ", ".join(
-        f"{each.label} {each.text or each.words}" for each in defaults if each.value not in (None, [], {}, "")
-    )
-    return text if len(text) <= SHORT_CHARS else f"{text[: SHORT_CHARS - 1]}…"
+def in_short(defaults: Sequence[Default]) -> dict[str, str]:
+    """Return the same for a list, by label, without what is empty: ``left out: recursive true``, in at most 160 characters."""
+    left_out = [
+        f"{each.label} {_short(each)}" for each in defaults if each.source not in CHANGES and not _is_empty(each)
+    ]
+    changed = [f"{each.label} {_short(each)}" for each in defaults if each.source in CHANGES]
+    return {label: _listed(parts) for label, parts in (("tool reads", changed), ("left out", left_out)) if parts}
+
+
+def in_one_line(defaults: Sequence[Default]) -> str:
+    """Return the same on one line: ``left out: recursive true``."""
+    return "; ".join(f"{label}: {text}" for label, text in in_short(defaults).items())
+
+
+def _short(default: Default) -> str:
+    words = {
+        "later": "made when it runs",
+        "opaque": "as something that can't be shown",
+        "ignored": "not under this name",
+    }
+    text = words.get(default.source) or default.text
+    text = text if len(text) <= SHORT_VALUE_CHARS else f"{text[: SHORT_VALUE_CHARS - 1]}…"
+    return f"as {text}" if default.source == "read" else text
+
+
+def _is_empty(default: Default) -> bool:
+    return default.source != "later" and default.value in (None, [], {}, "")
+
+
+def _listed(parts: Sequence[str]) -> str:
+    """Return the parts in one line, the first at least, and how many more there are."""
+    fitting = [
+        place
+        for place in range(1, len(parts) + 1)
+        if len(", ".join(parts[:place])) <= SHORT_CHARS - len(" and 999 more")
+    ]
+    count = max([1, *fitting])
+    more = f" and {len(parts) - count} more" if count < len(parts) else ""
+    return f"{', '.join(parts[:count])[: SHORT_CHARS - len(more)]}{more}"
 
 
 Defaults = tuple[Default, ...]
@@ -118,21 +175,26 @@ def read_stored(text: str | None) -> Defaults:
 
 
 def completed(arguments: Any, defaults: Sequence[Default]) -> Any:
-    """Return arguments with these values in their places; they are copied as far as they change.
+    """Return arguments as the handler gets them, with these values in their places; they are copied as far as they change.
 
-    A value whose place isn't there (in a text that holds JSON, say), or isn't empty, is left out.
+    A default whose place isn't there (in a text that holds JSON, say), or isn't empty, is left out.
     """
     for each in defaults:
-        arguments = _with_value(arguments, tokens_of(each.at), each.value)
+        arguments = _with(arguments, tokens_of(each.at), each)
     return arguments
 
 
 def complete_text(text: str, defaults: Sequence[Default]) -> str:
-    """Return arguments as JSON text with what they leave out; text that can't be taken apart as it is."""
-    parsed = json_text.parse(text.strip() or "{}") if defaults else None
+    """Return arguments as JSON text as the handler gets them; text that can't be taken apart as it is."""
+    parsed = json_text.parse(json_text.arguments_text(text)) if defaults else None
     if parsed is None or parsed.doubled:
         return text
     return json_text.dump(completed(parsed.tree, as_trees(defaults)))
+
+
+def constant_text(text: str, defaults: Sequence[Default]) -> str:
+    """Return arguments as JSON text with all that is the same for each call like this one: equal for calls that do the same."""
+    return complete_text(text, [each for each in defaults if each.is_constant])
 
 
 def as_read(defaults: Sequence[Default]) -> Defaults:
@@ -144,29 +206,31 @@ def as_read(defaults: Sequence[Default]) -> Defaults:
 
 
 def as_trees(defaults: Sequence[Default]) -> Defaults:
-    """Return those that have a value, with it as a JSON tree, to be put into one."""
-    with_values = [each for each in defaults if each.source != "later"]
+    """Return those whose value is kept, with it as a JSON tree, to be put into one."""
+    with_values = [each for each in defaults if each.source not in {"later", "opaque"}]
     return tuple(each.model_copy(update={"value": json_text.tree_of(each.value)}) for each in with_values)
 
 
-def _with_value(tree: Any, path: Sequence[str], value: JsonValue) -> Any:
+def _with(tree: Any, path: Sequence[str], default: Default) -> Any:
+    if not path:
+        return default.value
     name, rest = path[0], path[1:]
     if isinstance(tree, dict):
-        if not rest:
-            return tree if name in tree else {**tree, name: value}
-        return {**tree, name: _with_value(tree[name], rest, value)} if name in tree else tree
-    if isinstance(tree, list) and name.isdecimal():
+        if rest:
+            return {**tree, name: _with(tree[name], rest, default)} if name in tree else tree
+        if default.source == "ignored":
+            return {key: value for key, value in tree.items() if key != name}
+        return {**tree, name: default.value} if (name in tree) == (default.source in CHANGES) else tree
+    if isinstance(tree, list) and name.isdecimal() and int(name) < len(tree):
         place = int(name)
-        if place < len(tree) and rest:
-            return [*tree[:place], _with_value(tree[place], rest, value), *tree[place + 1 :]]
-        if place == len(tree) and not rest:
-            return [*tree, value]
+        inner = _with(tree[place], rest, default) if rest else default.value
+        return [*tree[:place], inner, *tree[place + 1 :]]
     return tree
 
 
 def masked(mask: Callable[[str], Masked], arguments: JsonValue, defaults: Sequence[Default]) -> Defaults:
     """Return defaults without what their tool declares secret: that is never stored. ``mask``: for all arguments."""
-    hidden = mask(json.dumps(completed(arguments, defaults)))
+    hidden = mask(json.dumps(completed(arguments, defaults), default=str))
     if not hidden.secrets:
         return tuple(defaults)
     tree = json.loads(hidden.text)
@@ -186,40 +250,86 @@ def for_readers(defaults: Sequence[Default]) -> Defaults:
 
 
 def agree(known: Sequence[Default], now: Sequence[Default]) -> bool:
-    """Tell whether a call's tool fills in now what was on record, but for values that are made later."""
-    later = {each.at for each in known if each.source == "later"}
-    before, after = ({each.at: each.text for each in some if each.at not in later} for some in (known, now))
-    return before == after and later <= {each.at for each in now}
+    """Tell whether a call's tool makes of its arguments now what was on record, but for values that can't be kept."""
+    unkept = {each.at for each in known if each.source in {"later", "opaque"}}
+    before, after = ({each.at: each.text for each in some if each.at not in unkept} for some in (known, now))
+    return before == after and unkept <= {each.at for each in now}
 
 
 # Of decoded parameters.
 
 
 def of_model(arguments: JsonValue, params: BaseModel) -> Defaults:
-    """Return what decoded parameters hold and the arguments, as JSON, don't."""
-    return tuple(Default(at=pointer_of(path), value=_as_json(value)) for path, value in _inside(params, arguments, ()))
+    """Return in what decoded parameters differ from the arguments, which were read as JSON with each fraction as a Decimal."""
+    return tuple(
+        Default(at=pointer_of(path), value=None if source == "ignored" else _as_json(value), source=source)
+        for path, value, source in _inside(params, arguments, ())
+    )
+
+
+def of_nothing(arguments: JsonValue) -> Defaults:
+    """Return the arguments of a tool that takes none: it gets none of them."""
+    names = arguments if isinstance(arguments, dict) else ()
+    return tuple(Default(at=pointer_of([name]), source="ignored") for name in names)
 
 
 _Path = tuple[str | int, ...]
-_Values = Iterator[tuple[_Path, Any]]
+_Values = Iterator[tuple[_Path, Any, Source]]
 
 
 def _inside(value: Any, raw: Any, path: _Path) -> _Values:
+    """Yield where a decoded value isn't what was written."""
     if isinstance(value, RootModel):
         value = value.root
+    if isinstance(raw, dict) and (members := _members_of(value)) is not None:
+        yield from _object(*members, raw, path)
+    elif isinstance(raw, dict) and isinstance(value, Mapping) and raw.keys() == value.keys():
+        for key, each in value.items():
+            yield from _inside(each, raw[key], (*path, key))
+    elif isinstance(raw, list) and isinstance(value, list | tuple) and len(raw) == len(value):
+        for place, (each, written) in enumerate(zip(value, raw, strict=True)):
+            yield from _inside(each, written, (*path, place))
+    elif not _is_as_written(value, raw):
+        yield path, value, "read"
+
+
+def _members_of(value: Any) -> tuple[dict[str, Any], dict[str, list[_Path]]] | None:
+    """Return the members of an object with fields, and under which paths they are read; None: it is no such object."""
+    kind = type(value)
     if isinstance(value, BaseModel):
-        by_name = {name: getattr(value, name) for name in type(value).model_fields}
-        yield from _members(by_name, _fields(type(value).model_fields, value.model_config), raw, path)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        by_name = {each.name: getattr(value, each.name, None) for each in dataclasses.fields(value) if each.init}
-        known = getattr(type(value), "__pydantic_fields__", {})
-        yield from _members(by_name, _fields(known, getattr(type(value), "__pydantic_config__", None)), raw, path)
-    elif isinstance(value, Mapping):
-        yield from _in_mapping(value, raw, path)
-    elif isinstance(value, list | tuple) and isinstance(raw, list):
-        yield from _items(value, raw, path)
-    elif isinstance(value, tuple) and hasattr(value, "_asdict"):
-        yield from _members(value._asdict(), {}, raw, path)
+        members = {name: getattr(value, name) for name in kind.model_fields} | (value.model_extra or {})
+        return members, _fields(kind.model_fields, value.model_config)
+    if dataclasses.is_dataclass(kind):
+        members = {each.name: getattr(value, each.name, None) for each in dataclasses.fields(kind) if each.init}
+        return members, _fields(getattr(kind, "__pydantic_fields__", {}), getattr(kind, "__pydantic_config__", None))
+    return (value._asdict(), {}) if hasattr(value, "_asdict") else None
+
+
+def _is_as_written(value: Any, raw: Any) -> bool:
+    if isinstance(value, SecretStr | SecretBytes):
+        value = value.get_secret_value()
+    try:
+        match value:
+            case str():
+                return bool(value == raw)
+            case bool() | None:
+                return value is raw
+            case int() | float() | Decimal():
+                return _is_same_number(value, raw)
+            case datetime() | date() | time():
+                return bool(type(value).fromisoformat(raw) == value)
+            case set() | frozenset():
+                value = sorted(map(_as_json, value), key=json.dumps)
+                raw = sorted(raw, key=partial(json.dumps, default=float))
+    except (TypeError, ValueError, ArithmeticError):
+        return False
+    return bool(_as_json(value) == json.loads(json.dumps(raw, default=float)))
+
+
+def _is_same_number(value: float | Decimal, raw: Any) -> bool:
+    if isinstance(raw, bool) or (isinstance(raw, str) and not isinstance(value, Decimal)):
+        return False
+    return Decimal(str(raw)) == (Decimal(repr(value)) if isinstance(value, float) else Decimal(value))
 
 
 def _fields(fields: Mapping[str, FieldInfo], config: Mapping[str, Any] | None) -> dict[str, list[_Path]]:
@@ -241,18 +351,21 @@ def _aliases(name: str, field: FieldInfo) -> list[_Path]:
             return [(alias,)]
 
 
-def _members(values: Mapping[str, Any], paths: Mapping[str, list[_Path]], raw: Any, path: _Path) -> _Values:
-    """Yield the members that the arguments don't have, under the names that they would have there."""
-    if not isinstance(raw, dict):
-        return  # a validator made the value of something else, which is shown
+def _object(
+    values: Mapping[str, Any], paths: Mapping[str, list[_Path]], raw: Mapping[str, Any], path: _Path
+) -> _Values:
+    """Yield what the members of an object differ in, under the names that they would have there."""
+    unread = dict.fromkeys(raw)
     for name, value in values.items():
         keys = paths.get(name, [(name,)])
-        written = next((text for each in keys if (text := _written(raw, each)) is not ABSENT), ABSENT)
-        key = next((each[0] for each in keys if len(each) == 1), name)
-        if written is ABSENT:
-            yield (*path, key), value
+        written = next((each for each in keys if _written(raw, each) is not ABSENT), None)
+        if written is None:
+            yield (*path, next((each[0] for each in keys if len(each) == 1), name)), value, "default"
         else:
-            yield from _inside(value, written, (*path, key))
+            unread.pop(str(written[0]), None)
+            yield from _inside(value, _written(raw, written), (*path, *written))
+    for name in unread:
+        yield (*path, name), None, "ignored"
 
 
 def _written(raw: Any, path: _Path) -> Any:
@@ -266,29 +379,6 @@ def _written(raw: Any, path: _Path) -> Any:
 
 def _length(raw: Any) -> int:
     return len(raw) if isinstance(raw, list) else 0
-
-
-def _items(value: Sequence[Any], raw: list[Any], path: _Path) -> _Values:
-    for place, each in enumerate(value):
-        if place < len(raw):
-            yield from _inside(each, raw[place], (*path, place))
-        else:
-            yield (*path, place), each
-
-
-def _in_mapping(value: Mapping[Any, Any], raw: Any, path: _Path) -> _Values:
-    if not isinstance(raw, dict):
-        return
-    by_key = {str(key): each for key, each in value.items()}
-    if (
-        len(by_key) == len(raw) and by_key.keys() != raw.keys()
-    ):  # the type reads its keys otherwise than they are written
-        by_key = dict(zip(raw, value.values(), strict=True))
-    for key, each in by_key.items():
-        if key in raw:
-            yield from _inside(each, raw[key], (*path, key))
-        else:
-            yield (*path, key), each
 
 
 def _as_json(value: Any) -> JsonValue:
@@ -314,6 +404,9 @@ def of_schema(arguments: JsonValue, schema: Mapping[str, Any], source: Source = 
     return tuple(Default(at=pointer_of(path), value=_as_json(value), source=source) for path, value in values)
 
 
+_OfSchema = Iterator[tuple[_Path, Any]]
+
+
 class _Schema:
     """One whole schema. Anyone may have written it, so it is looked through within a bound (I14)."""
 
@@ -321,7 +414,7 @@ class _Schema:
         self._root = root
         self._left = MAX_SCHEMAS
 
-    def inside(self, raw: JsonValue, schema: Any, path: _Path) -> _Values:
+    def inside(self, raw: JsonValue, schema: Any, path: _Path) -> _OfSchema:
         """Yield what one value leaves out."""
         for each in self._applying(raw, schema):
             if isinstance(raw, dict):
@@ -330,7 +423,7 @@ class _Schema:
                 for place, item in enumerate(raw):
                     yield from self.inside(item, each["items"], (*path, place))
 
-    def _members(self, raw: dict[str, JsonValue], schema: Mapping[str, Any], path: _Path) -> _Values:
+    def _members(self, raw: dict[str, JsonValue], schema: Mapping[str, Any], path: _Path) -> _OfSchema:
         properties, others = schema.get("properties"), schema.get("additionalProperties")
         known = properties if isinstance(properties, dict) else {}
         for name, inner in known.items():
@@ -398,14 +491,22 @@ def _contradicts(raw: JsonValue, schema: Mapping[str, Any]) -> bool:
 # Of an edit, which no worker has read yet.
 
 
-def of_edit(arguments: JsonValue, schema: Mapping[str, Any], known: Sequence[Default], *, is_claimed: bool) -> Defaults:
-    """Return what an edited call leaves out, as far as it is known without its tool's code.
+def of_edit(
+    arguments: JsonValue, schema: Mapping[str, Any], was: JsonValue, known: Sequence[Default], *, is_claimed: bool
+) -> Defaults:
+    """Return in what an edited call differs from its arguments, as far as that is known without its tool's code.
 
-    ``known``: of the call that was edited. A value that it leaves out as before stays; of other places the schema tells.
-    ``is_claimed``: as the tool's server says.
+    ``was``: the arguments before the edit; ``known``: what was known of them. A value that the edit leaves out, or writes, as
+    before stays; of other places the schema tells. ``is_claimed``: as the tool's server says.
     """
     by_schema = {each.at: each for each in of_schema(arguments, schema, "server" if is_claimed else "default")}
-    before = {each.at: each for each in known if each.at in by_schema or _is_free(arguments, each.at)}
+
+    def stays(default: Default) -> bool:
+        if default.source in CHANGES:
+            return bool(value_at(arguments, default.at) == value_at(was, default.at))
+        return default.at in by_schema or _is_free(arguments, default.at)
+
+    before = {each.at: each for each in known if stays(each)}
     return tuple({**by_schema, **before}.values())
 
 
@@ -417,15 +518,11 @@ def leave_out(edited: str, defaults: Sequence[Default]) -> str:
     parsed = json_text.parse(edited) if defaults else None
     if parsed is None or parsed.doubled:
         return edited
-    tree, by_place = parsed.tree, {each.at: each for each in as_trees(defaults)}
-    unset = [at for at, each in by_place.items() if value_at(tree, at) == each.value and not _is_item(tree, at)]
+    tree, left_out = parsed.tree, as_trees([each for each in defaults if each.source not in CHANGES])
+    unset = [each.at for each in left_out if value_at(tree, each.at) == each.value]
     for at in unset:
         tree = _without(tree, tokens_of(at))
     return json_text.dump(tree) if unset else edited
-
-
-def _is_item(tree: Any, at: str) -> bool:
-    return isinstance(value_at(tree, pointer_of(tokens_of(at)[:-1])), list)
 
 
 def _without(tree: Any, path: Sequence[str]) -> Any:

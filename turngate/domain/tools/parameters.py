@@ -59,11 +59,6 @@ class ModelParameters:
         """Whether decoding calls functions in Python, such as the author's validators."""
         return _calls_python(self.model.__pydantic_core_schema__)
 
-    @cached_property
-    def fills_in(self) -> bool:
-        """Whether the model may hold a value that the arguments don't have."""
-        return self.calls_python or _has_default(self.model.__pydantic_core_schema__)
-
     def json_schema(self) -> dict[str, JsonValue]:
         """Return pydantic's schema of the model."""
         return self.model.model_json_schema()
@@ -143,14 +138,6 @@ def object_text(raw_input: str) -> str:
     if not isinstance(loaded, dict):
         raise InvalidToolInput("arguments must be a JSON object", "malformed_json")
     return text
-
-
-def _has_default(schema: object) -> bool:
-    if isinstance(schema, dict):
-        return schema.get("type") == "default" or any(
-            _has_default(each) for name, each in schema.items() if name != "metadata"
-        )
-    return isinstance(schema, list | tuple) and any(map(_has_default, schema))
 
 
 _CONSTANT: Final = (None, bool, dict, frozenset, int, list, set, str, tuple)

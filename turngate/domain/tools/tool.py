@@ -24,10 +24,21 @@ from turngate.domain.crashes import report_crash
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.text import json_text
+from turngate.domain.text.json_text import arguments_text, exact_number
 from turngate.domain.text.suggestions import did_you_mean
 from turngate.domain.tools import references
 from turngate.domain.tools.control_calls import ControlCall
-from turngate.domain.tools.defaults import Default, Defaults, as_trees, completed, masked, of_edit, of_model, of_schema
+from turngate.domain.tools.defaults import (
+    Default,
+    Defaults,
+    as_trees,
+    completed,
+    masked,
+    of_edit,
+    of_model,
+    of_nothing,
+    of_schema,
+)
 from turngate.domain.tools.failures import InvalidToolInput, ToolFailure
 from turngate.domain.tools.injection import Injected
 from turngate.domain.tools.middleware import Middleware
@@ -119,14 +130,18 @@ class ToolManifest(BaseModel):
             return tuple(defaults)
         return masked(partial(self.masked_input, audience="decider"), arguments, defaults)
 
-    def defaults_of_edit(self, edited: str, known: Sequence[Default]) -> Defaults:
-        """Return what an edited call leaves out, as far as it is known without the tool's code. ``known``: of the call before."""
+    def defaults_of_edit(self, edited: str, was: str, known: Sequence[Default]) -> Defaults:
+        """Return in what an edited call differs from its arguments, as far as it is known without the tool's code.
+
+        ``was``: the arguments before the edit; ``known``: what was known of them.
+        """
         try:
-            arguments: JsonValue = json.loads(edited.strip() or "{}")
+            arguments, before = (json.loads(arguments_text(each)) for each in (edited, was))
         except (ValueError, RecursionError):
             return ()
         is_claimed = bool(self.origin) or self.kind == "external" or any(each.source == "server" for each in known)
-        return self.masked_defaults(arguments, of_edit(arguments, self.parameters, known, is_claimed=is_claimed))
+        values = of_edit(arguments, self.parameters, before, known, is_claimed=is_claimed)
+        return self.masked_defaults(arguments, values)
 
     @property
     def _is_plain(self) -> Callable[[str], bool] | None:
@@ -446,18 +461,20 @@ class Tool:
         )
 
     def defaults_of(self, raw_input: str, params: Any) -> Defaults:
-        """Return what a call leaves out and decoding filled in, or its server will, without secrets. Raises InvalidToolInput."""
+        """Return in what a call's arguments differ from what its handler or its server gets, without secrets.
+
+        Raises InvalidToolInput.
+        """
         read: Callable[[JsonValue], Defaults]
         match self.parameters:
             case NoParameters():
-                return ()
-            case ModelParameters(fills_in=False):
-                return ()
+                read = of_nothing
             case ModelParameters():
                 read = partial(of_model, params=params)
             case _:
                 read = partial(of_schema, schema=self.manifest.parameters)
-        arguments = json.loads(raw_input.strip() or "{}")
+        has_model = isinstance(self.parameters, ModelParameters)
+        arguments = json.loads(arguments_text(raw_input), parse_float=exact_number if has_model else None)
         values = self._guarded(lambda: read(arguments))
         return self.manifest.masked_defaults(arguments, values) if values else ()
 
@@ -528,6 +545,6 @@ def acceptable_name(name: str, *, distinct: bool = False) -> str:
 
 
 def _varying(default: Default, *, is_stable: bool) -> Default:
-    if is_stable:
-        return default.model_copy(update={"source": "made"})
-    return Default(at=default.at, source="later")
+    if default.source == "read":
+        return default if is_stable else Default(at=default.at, source="opaque")
+    return default.model_copy(update={"source": "made"}) if is_stable else Default(at=default.at, source="later")

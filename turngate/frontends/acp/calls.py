@@ -51,16 +51,17 @@ class Calls:
         """Return a call's id here: unique in a session, whose runs may use the same ones."""
         return f"{run_id}/{tool_call_id}"
 
-    def know(self, known: str, raw_input: str, *, is_settled: bool) -> None:
+    def know(self, known: str, arguments: list[show.Content], *, is_settled: bool) -> None:
         """Take note of a call that the editor got with the conversation's past."""
-        self._calls[known] = _Call([show.arguments(raw_input)], is_settled=is_settled)
+        self._calls[known] = _Call(arguments, is_settled=is_settled)
 
     async def announce(self, run_id: str, call: CallView, agents: str = "") -> None:
         """Announce a call, once."""
         known = self.id_of(run_id, call.tool_call_id)
         if known in self._calls:
             return
-        self._calls[known] = _Call([show.arguments(call.input)])
+        of_input = call.defaults if call.edited_input is None else ()
+        self._calls[known] = _Call(show.arguments(call.input, of_input))
         await self._editor.tell(
             start_tool_call(
                 known,
@@ -77,14 +78,14 @@ class Calls:
         known: str,
         *,
         kind: show.Kind,
-        arguments: show.Content,
+        arguments: Sequence[show.Content],
         preview: Sequence[show.Content],
         question: Sequence[show.Content],
         locations: Sequence[ToolCallLocation],
     ) -> list[show.Content]:
         """Show what a person needs to decide a call, and return all that the call shows then."""
         call = self._calls.setdefault(known, _Call([]))
-        call.arguments, call.preview, call.question = [arguments], list(preview), list(question)
+        call.arguments, call.preview, call.question = list(arguments), list(preview), list(question)
         await self._change(known, kind=kind, content=call.content, locations=list(locations) or None)
         return call.content
 
@@ -113,14 +114,15 @@ class Calls:
     async def settle(self, run_id: str, call: CallView) -> None:
         """Show a call's result, once there is one, in place of what it said before."""
         known = self.id_of(run_id, call.tool_call_id)
-        added = self._calls.setdefault(known, _Call([show.arguments(call.input)]))
+        added = self._calls.setdefault(known, _Call(show.arguments(call.input)))
         if call.result is None or added.is_settled:
             return
         # A preview is of the call as it was made: beside a result that shows its own change it would be a second one.
         stale = call.edited_input is not None or show.tells_what_ran(call.presentation)
         content = [*added.arguments, *(() if stale else added.preview), *added.notes]
         if call.edited_input is not None:
-            content += [show.paragraph("An operator changed the call; this ran:"), show.arguments(call.edited_input)]
+            content.append(show.paragraph("An operator changed the call; this ran:"))
+            content += show.arguments(call.edited_input, call.defaults)
         failed = isinstance(call.result, Failure)
         if isinstance(call.result, Failure) and not added.notes:  # a note says how a request ended
             content.append(show.value(call.result.kind))

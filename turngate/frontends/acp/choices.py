@@ -11,7 +11,6 @@ from acp.schema import PermissionOption
 from turngate.client import TurngateClient
 from turngate.domain.errors import TurngateError
 from turngate.domain.policy.grants import WantedGrant
-from turngate.domain.tools.defaults import default_rows
 from turngate.frontends.acp import render as show
 from turngate.text.run_words import unseen_words
 from turngate.wire.access import MeView
@@ -80,7 +79,6 @@ def question(request: RequestDetail, page: str, choices: list[Choice], *, forms:
         facts.append(f"approvals {request.approvals} of {request.quorum}")
     if (judged := request.judged) is not None:
         facts.append(f"the judge (a model, {judged.model}) {judged.summary}: {judged.reason}")
-    facts += [f"{each.label}: {each.text} ({each.words})" for each in default_rows(request.defaults)]
     return [show.value("\n".join(facts)), show.paragraph(_elsewhere(request, page, choices, forms=forms))]
 
 

@@ -137,7 +137,7 @@ class Gates:
         content = await self._calls.ask(
             known,
             kind=_kind(request),
-            arguments=show.arguments(request.input),
+            arguments=show.arguments(request.input, request.defaults),
             preview=show.preview(request.preview_kind, request.preview, directory=directory),
             question=question(request, self._page(request), choices, forms=self._editor.has_forms),
             locations=locations,

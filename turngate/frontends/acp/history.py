@@ -28,7 +28,8 @@ def updates_of(messages: Sequence[MessageView], calls: Calls) -> Iterator[Any]:
     for message, part in parts:
         if isinstance(part, ToolCallPart):
             known = _known(message, part)
-            calls.know(known, part.input, is_settled=known in answered)
+            arguments = show.arguments(part.input, message.defaults.get(part.tool_call_id, ()))
+            calls.know(known, arguments, is_settled=known in answered)
     for message in messages:
         for part in message.parts:
             update = _update(message, part)
@@ -54,14 +55,14 @@ def _update(message: MessageView, part: Part) -> Any:
                 show.title(part.tool_name),
                 kind="other",
                 status="pending",
-                content=[show.arguments(part.input)],
+                content=show.arguments(part.input, message.defaults.get(part.tool_call_id, ())),
                 raw_input=show.as_json(part.input),
             )
         case ToolResultPart():
             status: ToolCallStatus = "failed" if isinstance(part.result, Failure) else "completed"
             text = wire_text(part.result, edited_input=part.edited_input)
             return update_tool_call(
-                _known(message, part), status=status, content=[show.arguments(text)], raw_output=show.as_json(text)
+                _known(message, part), status=status, content=show.arguments(text), raw_output=show.as_json(text)
             )
         case _:
             return None

@@ -24,6 +24,7 @@ from acp.schema import (
 
 from turngate.domain.text.hidden_text import pieces
 from turngate.domain.text.json_text import without_repeats
+from turngate.domain.tools.defaults import Default, default_rows
 from turngate.domain.tools.presentation import (
     Block,
     CommandBlock,
@@ -90,13 +91,18 @@ def read(raw_input: str) -> str:
     )
 
 
-def arguments(raw_input: str) -> Content:
-    """Return a call's exact arguments: each number, text and doubled member as it was written, indented for reading."""
+def arguments(raw_input: str, defaults: Sequence[Default] = ()) -> list[Content]:
+    """Return a call's exact arguments: each number, text and doubled member as it was written, indented for reading.
+
+    After them come ``defaults``: in what its tool gets something else.
+    """
+    besides = [f"{each.label}: {each.text} ({each.words})" for each in default_rows(defaults)]
+    after = [value("\n".join(besides))] if besides else []
     try:
         json.loads(raw_input)
     except (ValueError, RecursionError):
-        return value(raw_input)
-    return value(_indented(raw_input), "json")
+        return [value(raw_input), *after]
+    return [value(_indented(raw_input), "json"), *after]
 
 
 def as_json(raw_input: str) -> Any:

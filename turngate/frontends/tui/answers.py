@@ -16,7 +16,7 @@ from turngate.domain.policy.grants import MAX_GRANT_USES, WantedGrant, with_left
 from turngate.domain.policy.limits import LimitKind, ValueLimit, parse_limit, parse_total
 from turngate.domain.requests import Resolution
 from turngate.domain.text.json_pointers import decode_arguments
-from turngate.domain.tools.defaults import complete_text
+from turngate.domain.tools.defaults import constant_text
 from turngate.frontends.tui.dialogs import AskDialog, ConfirmDialog
 from turngate.frontends.tui.form_dialog import FormDialog, FormSpec
 from turngate.frontends.tui.form_model import Control, Draft, Draw, Field, Group, choice_of, form_for, reading_of
@@ -238,9 +238,7 @@ def grant_form(session: Session, request: RequestDetail, send: Callable[[str], A
 
 
 def _fields(session: Session, request: RequestDetail) -> Iterator[Field]:
-    values = argument_values(
-        complete_text(request.input_for_readers, [each for each in request.defaults if each.is_constant])
-    )
+    values = argument_values(constant_text(request.input_for_readers, request.defaults))
     arguments = tuple(
         replace(
             choice_of(name, [("fixed", f"exactly {clipped(plain_line(value), VALUE_CHARS)}"), ("open", OPEN), *LIMITS]),

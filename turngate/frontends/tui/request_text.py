@@ -71,6 +71,12 @@ ENDED: Final = {
 }
 
 
+def _besides(item: RequestItem) -> list[tuple[str, str, str]]:
+    """Return in what a call's tool gets something else than is written, and which calls are the same: label, words, style."""
+    changed = [(f"{label} ", words, "") for label, words in in_short(item.defaults).items()]
+    return [*changed, *(("", f"{each.words}.", "yellow") for each in item.same_calls)]
+
+
 def item_text(item: RequestItem, *, me: str, picked: bool, width: int) -> Text:
     """Return a request in the inbox, as lines: the call, the task, doubts, the rest. ``picked``: chosen for many at once."""
     mark = "[x] " if picked else "    "
@@ -88,8 +94,8 @@ def item_text(item: RequestItem, *, me: str, picked: bool, width: int) -> Text:
     elif item.expires_at:
         facts.append(f"expires {until(item.expires_at)}")
     task = item.tasks[0].task if item.tasks else ""
-    about = [("preview ", item.preview_line, ""), ("task ", task, ""), ("left out ", in_short(item.defaults), "")]
-    about += [("", f"{each.words}.", "yellow") for each in item.same_calls]
+    about = [("preview ", item.preview_line, ""), ("task ", task, "")]
+    about += _besides(item)
     about.append(("values ", item.doubts.words, "yellow"))
     return joined(
         [

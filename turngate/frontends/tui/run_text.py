@@ -14,6 +14,7 @@ from rich.text import Text
 
 from turngate.domain.conversation.messages import DeltaKind
 from turngate.domain.requests import RunStatus
+from turngate.domain.tools.defaults import in_short
 from turngate.domain.tools.results import Failure
 from turngate.frontends.tui.texts import (
     Folded,
@@ -179,6 +180,8 @@ def _call(call: CallView, live_text: LiveText) -> Iterator[Line]:
         yield at("      ", (_request_words(request), "yellow" if request.status == "pending" else "dim"))
     if call.edited_input is not None:
         yield at("      ", ("ran with ", "dim"), arguments_on_one_line(call.edited_input, 400))
+    for label, words in in_short(call.defaults).items():
+        yield at("      ", (f"{label} ", "dim"), plain_line(words))
     if call.child_run_id:
         yield at("      ", (f"answered by run {call.child_run_id}", "dim"))
     if call.waits_until is not None and call.result is None:

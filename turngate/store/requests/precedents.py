@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import (
+    Row,
     RowMapping,
     Select,
     String,
@@ -28,6 +29,7 @@ from sqlalchemy import (
 
 from turngate.domain.likeness import MAX_READ_CHARS, MOST_FEATURES
 from turngate.domain.requests import ExecutionState, Verb
+from turngate.domain.tools.defaults import constant_text, for_readers, read_stored
 from turngate.store.database import Connection
 from turngate.store.tables import decisions, events, executions, precedent_features, precedents, requests, runs
 from turngate.store.texts import at_most, beginning_of
@@ -59,7 +61,8 @@ _OF_DECISIONS = (
 )
 _NEWEST_ADDED = select(func.max(precedents.c.seq))
 # Longer arguments are compared as text, by their beginning: the one character more shows that they are.
-_READ = beginning_of(func.coalesce(requests.c.masked_input, requests.c.input), MAX_READ_CHARS + 1).label("input")
+_AS_SEEN = func.coalesce(requests.c.masked_input, requests.c.input)
+_READ = (beginning_of(_AS_SEEN, MAX_READ_CHARS + 1).label("input"), requests.c.defaults)
 _OF_TOOL = precedents.c.tool_name == bindparam("tool")
 
 
@@ -170,7 +173,7 @@ _CASES = (
         precedents.c.request_id,
         requests.c.run_id,
         requests.c.agent,
-        _READ,
+        *_READ,
         precedents.c.verb,
         requests.c.decided_by,
         requests.c.decided_at,
@@ -207,7 +210,7 @@ class Decided:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A precedent. ``input``: as it was asked, its first characters. ``message``: of the decision.
+    """A precedent. ``input``: as its handler would get it, its first characters. ``message``: of the decision.
 
     ``execution``: None: it was not started.
     """
@@ -269,12 +272,12 @@ async def decided_between(conn: Connection, after: int, upto: int) -> tuple[list
         else:
             seqs.pop(request_id, None)
             taken_back[request_id] = None
-    columns = requests.c.id, requests.c.tool_name, requests.c.verb, _READ
+    columns = requests.c.id, requests.c.tool_name, requests.c.verb, *_READ
     query = select(*columns).join(runs, runs.c.id == requests.c.run_id)
     query = query.where(requests.c.id.in_(seqs), requests.c.kind == "approval", requests.c.verb.is_not(None))
     query = query.where(runs.c.erasure_id.is_(None))  # what is left of an erased call is like no other
     decided = [
-        Decided(seq=seqs[row.id], request_id=row.id, tool_name=row.tool_name, input=row.input, verb=row.verb)
+        Decided(seq=seqs[row.id], request_id=row.id, tool_name=row.tool_name, input=_whole(row), verb=row.verb)
         for row in await conn.execute(query)
     ]
     return sorted(decided, key=lambda each: each.seq), list(taken_back)
@@ -307,7 +310,8 @@ _OF_TOOL_DECIDED = (
     select(
         precedents.c.verb,
         requests.c.agent,
-        beginning_of(func.coalesce(requests.c.masked_input, requests.c.input), bindparam("chars")).label("input"),
+        beginning_of(_AS_SEEN, bindparam("chars")).label("input"),
+        requests.c.defaults,
     )
     .join_from(precedents, requests, precedents.c.request_id == requests.c.id)
     .where(_OF_TOOL)
@@ -338,7 +342,8 @@ def _of_tool_about(place: int) -> Select[Any]:
         newest.c.seq,
         newest.c.verb,
         requests.c.agent,
-        beginning_of(func.coalesce(requests.c.masked_input, requests.c.input), bindparam("chars")).label("input"),
+        beginning_of(_AS_SEEN, bindparam("chars")).label("input"),
+        requests.c.defaults,
         confinement.label("confinement"),
         masked.is_not(None).label("has_secret"),
     ).join_from(newest, requests, newest.c.request_id == requests.c.id)
@@ -349,7 +354,7 @@ _OF_TOOLS_DECIDED = union_all(*map(_of_tool_about, range(MOST_TOOLS)))
 
 @dataclass(frozen=True, kw_only=True)
 class DecidedInput:
-    """A decided call of a tool. ``input``: its arguments as people see them, the first characters."""
+    """A decided call of a tool. ``input``: its arguments as its handler gets them, without secrets, the first characters."""
 
     verb: Verb
     agent: str
@@ -359,7 +364,7 @@ class DecidedInput:
 async def newest_of_tool(conn: Connection, tool_name: str, *, limit: int, max_chars: int) -> list[DecidedInput]:
     """Return what people decided about the newest calls of a tool, newest first. Of longer arguments one character more."""
     rows = await conn.execute(_OF_TOOL_DECIDED, {"tool": tool_name, "most": limit, "chars": max_chars + 1})
-    return [DecidedInput(verb=row.verb, agent=row.agent, input=row.input[: max_chars + 1]) for row in rows]
+    return [DecidedInput(verb=row.verb, agent=row.agent, input=_whole(row)[: max_chars + 1]) for row in rows]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -388,7 +393,7 @@ async def newest_of_tools(
     for row in sorted(rows, key=lambda row: -row.seq):
         about = DecidedLike(confinement=row.confinement, has_secret=bool(row.has_secret), decided=[])
         of_tool = by_request.setdefault(wanted[row.place][0], about)
-        of_tool.decided.append(DecidedInput(verb=row.verb, agent=row.agent, input=row.input[: max_chars + 1]))
+        of_tool.decided.append(DecidedInput(verb=row.verb, agent=row.agent, input=_whole(row)[: max_chars + 1]))
     return by_request
 
 
@@ -442,4 +447,14 @@ async def cases(conn: Connection, seqs: Sequence[int]) -> dict[int, Case]:
     """Return these precedents, at most one more than :data:`SHORTLIST`; without those whose request is gone."""
     padded = [*seqs, *[NO_FEATURE] * (SHORTLIST + 1 - len(seqs))]
     rows = await conn.execute(_CASES, {f"seq_{place}": seq for place, seq in enumerate(padded)})
-    return {row["seq"]: Case(**row) for row in rows.mappings()}
+    by_seq: dict[int, Case] = {}
+    for row in rows.mappings():
+        columns = dict(row)
+        columns["input"] = constant_text(columns["input"], for_readers(read_stored(columns.pop("defaults"))))
+        by_seq[row["seq"]] = Case(**columns)
+    return by_seq
+
+
+def _whole(row: Row[Any]) -> str:
+    """Return a call's arguments as its handler gets them, if all of what is written was read."""
+    return constant_text(row.input, for_readers(read_stored(row.defaults)))

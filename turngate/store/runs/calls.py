@@ -12,7 +12,7 @@ from sqlalchemy import Select, bindparam, func, insert, select, tuple_, update
 
 from turngate.domain.digest import call_digest, repeat_key
 from turngate.domain.runs.budgets import AFTER_THE_STEP
-from turngate.domain.tools.defaults import Defaults, read_stored
+from turngate.domain.tools.defaults import Defaults, constant_text, for_readers, read_stored
 from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok
 from turngate.domain.tools.tool import Tool, ToolManifest
 from turngate.store.clock import as_text, now
@@ -105,7 +105,9 @@ class Call:
     @property
     def running_key(self) -> str:
         """What is equal for calls that mean the same, by the text that runs."""
-        return repeat_key(self.tool_name, self.edited_input) if self.edited_input else self.repeat_key
+        if not self.edited_input:
+            return self.repeat_key
+        return repeat_key(self.tool_name, constant_text(self.edited_input, self.left_out))
 
     @property
     def left_out(self) -> Defaults:
@@ -225,6 +227,17 @@ async def with_secrets(conn: Connection, run_ids: Collection[str]) -> list[Call]
     """Return the calls of these runs whose tools declare secrets; an index has them."""
     query = select(calls).where(calls.c.run_id.in_(run_ids), calls.c.manifest.is_not(None))
     return [Call(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def defaults_of_runs(conn: Connection, run_ids: Collection[str]) -> dict[tuple[str, str], Defaults]:
+    """Return by run and call in what its handler gets something else than the model wrote, as readers see it.
+
+    Without calls that were edited.
+    """
+    query = select(calls.c.run_id, calls.c.tool_call_id, calls.c.defaults).where(
+        calls.c.run_id.in_(run_ids), calls.c.defaults.is_not(None), calls.c.edited_input.is_(None)
+    )
+    return {(row.run_id, row.tool_call_id): for_readers(read_stored(row.defaults)) for row in await conn.execute(query)}
 
 
 async def with_repeat_keys(conn: Connection, run_id: str, keys: Sequence[str], *, after_step: int = 0) -> list[Call]:

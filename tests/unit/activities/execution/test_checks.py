@@ -626,7 +626,7 @@ async def test_i6_an_edited_call_is_asked_about_again_with_what_its_tool_fills_i
     await at.plan(REMOVE, disposition="ask", defaults=stored(remove.decode_new(REMOVE)[1]))
     await at.approve()
     edited = '{"path": "y"}'
-    by_schema = stored(remove.manifest.defaults_of_edit(edited, ()))
+    by_schema = stored(remove.manifest.defaults_of_edit(edited, "{}", ()))
     async with at.door() as door:
         await calls.set_edited_input(door.conn, at.run.id, "c1", edited, defaults=by_schema)
     async with at.door() as door:

@@ -5,20 +5,46 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import pytest
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    AnyUrl,
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic.json_schema import SkipJsonSchema
 
 from turngate import Policy, Rule, Tool, declare_tool
-from turngate.domain.digest import call_digest
+from turngate.domain.digest import call_digest, repeat_key
 from turngate.domain.policy.arguments import ArgumentMatcher
 from turngate.domain.policy.grants import GrantPattern, exact_pattern, with_left_out
 from turngate.domain.policy.policy import evaluate
 from turngate.domain.tools import defaults
-from turngate.domain.tools.defaults import Default, agree, complete_text, default_rows, in_short, leave_out, stored
+from turngate.domain.tools.defaults import (
+    Default,
+    agree,
+    complete_text,
+    constant_text,
+    default_rows,
+    in_one_line,
+    in_short,
+    leave_out,
+    stored,
+)
+from turngate.domain.tools.secrets import MASKED
 from turngate.domain.tools.summary import describe
 from turngate.policies.facts import call_facts
 from turngate.toolkits.json_schema import json_schema_tool
@@ -89,11 +115,9 @@ def tool_with(annotation: Any, default: Any = ...) -> Tool:
         (Options, Options(), {}, {"/at": {"force": True, "note": None}}),
         (list[Options], ..., {"at": [{"force": False, "note": "x"}, {"note": "y"}]}, {"/at/1/force": True}),
         (dict[str, Options], ..., {"at": {"a/b": {"note": "x"}}}, {"/at/a~1b/force": True}),
-        (dict[int, Options], ..., {"at": {"07": {"note": "x"}}}, {"/at/07/force": True}),
         (Annotated[Card | Cash, Field(discriminator="kind")], ..., {"at": {"kind": "cash"}}, {"/at/place": "desk"}),
         (Card | Options, ..., {"at": {"kind": "card"}}, {"/at/cents": 100}),
         (Pair, ..., {"at": {"left": "x"}}, {"/at/right": 7}),
-        (Span, ..., {"at": [1]}, {"/at/1": 9}),
         (Named, ..., {"at": {}}, {"/at/acct": 3}),
         (Named, ..., {"at": {"account": 1}}, {}),
         (Named, ..., {"at": {"account_id": 1}}, {}),
@@ -111,6 +135,109 @@ def test_i6_what_the_handler_gets_and_the_model_left_out_is_found(
     _params, left_out = declared.decode_new(json.dumps(sent))
     assert {each.at: each.value for each in left_out} == expected
     assert {each.source for each in left_out} <= {"default"}
+
+
+def moved(value: Any) -> str:
+    return f"{value}-{next_number()}"
+
+
+class Renamed(BaseModel):
+    """Takes ``link``, and its handler gets it as ``url``."""
+
+    url: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rename(cls, arguments: dict[str, Any]) -> dict[str, Any]:
+        return {"url": arguments["link"]} if "link" in arguments else arguments
+
+
+class Counted(BaseModel):
+    """Adds to what was written."""
+
+    cents: int = 0
+
+    @model_validator(mode="after")
+    def _add(self) -> Counted:
+        self.cents += 100
+        return self
+
+
+def stripped(text: str) -> str:
+    return text.strip()
+
+
+@pytest.mark.parametrize(
+    ("annotation", "sent", "expected"),
+    [
+        (Annotated[str, AfterValidator(stripped)], " x ", {"/at": ("read", "x")}),
+        (Annotated[str, AfterValidator(stripped)], "x", {}),
+        (Annotated[str, StringConstraints(to_lower=True)], "A", {"/at": ("read", "a")}),
+        (Annotated[int, BeforeValidator(int), WithJsonSchema({"type": "string"})], "5", {"/at": ("read", 5)}),
+        (float, 9007199254740993, {"/at": ("read", 9007199254740992.0)}),
+        (float, 5, {}),
+        (int, 5.0, {}),
+        (Decimal, "1.10", {}),
+        (Decimal, 1.10, {}),
+        (Annotated[Decimal, AfterValidator(abs)], "-1.10", {"/at": ("read", 1.1)}),
+        (AnyUrl, "https://exämple.com/", {"/at": ("read", "https://xn--exmple-cua.com/")}),
+        (AnyUrl, "https://example.com/", {}),
+        (datetime, "2026-01-02T03:04:05.000+02:00", {}),
+        (Path, "a/./b", {"/at": ("read", "a/b")}),
+        (ByteSize, "10MB", {"/at": ("read", 10_000_000)}),
+        (set[float], [0.2, 0.1], {}),
+        (dict[str, float], {"a": 0.1}, {}),
+        (Any, {"a": [0.1, None, True]}, {}),
+        (SecretStr, "hunter2-hunter2", {}),
+        (Annotated[SecretStr, AfterValidator(lambda _secret: SecretStr("other"))], "x", {"/at": ("read", MASKED)}),
+        (dict[int, Options], {"07": {"note": "x"}}, {"/at": ("read", {"7": {"force": True, "note": "x"}})}),
+        (Span, [1], {"/at": ("read", [1, 9])}),
+        (list[Annotated[str, AfterValidator(stripped)]], ["x", " y"], {"/at/1": ("read", "y")}),
+        (Annotated[list[str], AfterValidator(lambda _names: ["all"])], ["x", "y"], {"/at": ("read", ["all"])}),
+        (Options, {"force": True, "note": "", "dry_run": True}, {"/at/dry_run": ("ignored", None)}),
+        (Named, {"acct": 1, "account_id": 2}, {"/at/account_id": ("ignored", None)}),
+        (Renamed, {"link": "x"}, {"/at/url": ("default", "x"), "/at/link": ("ignored", None)}),
+        (Counted, {"cents": 5}, {"/at/cents": ("read", 105)}),
+        (Open, {"path": "x", "more": 1}, {}),
+        (Annotated[str, AfterValidator(moved), WithJsonSchema({})], "x", {"/at": ("opaque", None)}),
+    ],
+)  # fmt: skip
+def test_i6_what_the_tool_reads_otherwise_than_it_is_written_is_found(
+    annotation: Any, sent: Any, expected: dict[str, tuple[str, Any]]
+) -> None:
+    """I6: each value that a validator or a type changes is named as the handler gets it, and each name it doesn't get."""
+    declared = tool_with(annotation)
+    raw = json.dumps({"at": sent})
+    params, changed = declared.decode_new(raw)
+    assert {each.at: (each.source, each.value) for each in changed} == expected
+    assert agree(changed, declared.defaults_of(raw, declared.decode(raw, changed)))
+    assert all(each.words.startswith(("not as written", "left out")) for each in default_rows(changed))
+    if any(each.source == "opaque" for each in changed):
+        assert params != declared.decode(raw, changed)
+
+
+def test_i6_a_tool_without_parameters_says_that_it_gets_none() -> None:
+    """I6: what the model makes up for a tool that takes nothing is marked as not reaching it."""
+    declared = declare_tool(name="stop", description="", success=str)
+    assert declared.decode_new('{"after": 5}')[1] == (Default(at="/after", source="ignored"),)
+
+
+def test_i6_a_call_that_writes_a_default_is_the_call_that_leaves_it_out() -> None:
+    """I6: both, and one that is written otherwise and read as the same, are one call for duplicates and precedents."""
+    texts = ['{"path": "x"}', '{"path": "x", "recursive": true}', '{"recursive": true, "path": "x", "colour": 1}']
+    keys = {repeat_key("do", constant_text(raw, DO.decode_new(raw)[1])) for raw in texts}
+    assert len(keys) == 1
+    other = '{"path": "x", "recursive": false}'
+    assert repeat_key("do", constant_text(other, DO.decode_new(other)[1])) not in keys
+
+
+def test_i6_an_edit_keeps_what_is_known_of_arguments_that_it_leaves_as_they_are() -> None:
+    """I6: only what the edit writes itself has to be read by the tool; until then nothing is said of it."""
+    known = [Default(at="/url", value="https://a/", source="read"), Default(at="/old", source="ignored")]
+    before = '{"url": "https://a", "old": 1}'
+    assert DO.manifest.defaults_of_edit('{"url": "https://a", "old": 1, "path": "x"}', before, known)[-2:] == (*known,)
+    changed = DO.manifest.defaults_of_edit('{"url": "https://b"}', before, known)
+    assert not {"/url", "/old"} & {each.at for each in changed}
 
 
 class Varying(BaseModel):
@@ -223,9 +350,9 @@ def test_i6_an_edit_leaves_out_what_it_sends_back_as_shown() -> None:
     assert leave_out('{"at": {"force": true, "note": null}}', left_out) == '{"at": {}}'
     assert leave_out('{"at": {"force": false, "note": null}}', left_out) == '{"at": {"force": false}}'
     assert leave_out('{"at":  {}}', left_out) == '{"at":  {}}'
-    edited = declared.manifest.defaults_of_edit('{"at": {"force": false}}', left_out)
+    edited = declared.manifest.defaults_of_edit('{"at": {"force": false}}', '{"at": {}}', left_out)
     assert {each.at: each.value for each in edited} == {"/at/note": None}
-    assert declared.manifest.defaults_of_edit("no JSON", left_out) == ()
+    assert declared.manifest.defaults_of_edit("no JSON", "{}", left_out) == ()
 
 
 def test_defaults_are_shown_after_the_arguments() -> None:
@@ -233,8 +360,11 @@ def test_defaults_are_shown_after_the_arguments() -> None:
     left_out = [Default(at="/a/b", value=True), Default(at="/c"), Default(at="/d"), Default(at="/e", value="x" * 200)]
     assert [(each.label, each.text) for each in default_rows(left_out)][:1] == [("a.b", "true")]
     assert [(each.label, each.text) for each in default_rows(left_out)][-1] == ("c, d", "null")
-    assert in_short(left_out).startswith("a.b true, e ")
-    assert len(in_short(left_out)) == defaults.SHORT_CHARS
+    assert in_short(left_out) == {"left out": f'a.b true, e "{"x" * 38}…'}
+    many = [Default(at=f"/{'y' * 30}", value=number, source="read") for number in range(30)]
+    assert len(in_short(many)["tool reads"]) <= defaults.SHORT_CHARS
+    assert in_short(many)["tool reads"].endswith("as 3 and 26 more")
+    assert in_one_line([Default(at="/dry_run", source="ignored")]) == "tool reads: dry_run not under this name"
     assert complete_text('{"a": {"n": 1.10}}', left_out[:2]) == '{"a": {"n": 1.10, "b": true}, "c": null}'
     declared = tool_with(bool, True)
     assert describe(declared.manifest, "{}", "Do it at {at}", [Default(at="/at", value=False)]) == "Do it at no"
@@ -295,6 +425,41 @@ def test_i6_what_only_a_server_says_never_helps_a_call() -> None:
     claimed = {"at": "/recursive", "op": "eq", "value": True}
     assert verdict("deny", claimed, tool=CLAIMING) == "deny"
     assert verdict("allow", claimed, tool=CLAIMING) == "-"
+
+
+class Run(BaseModel):
+    path: Annotated[str, AfterValidator(str.lower)]
+
+
+RUN = declare_tool(name="do", description="", params=Run, success=str)
+
+
+@pytest.mark.parametrize(
+    ("answer", "matcher", "decided"),
+    [
+        ("allow", {"at": "/path", "op": "eq", "value": "X"}, "-"),
+        ("deny", {"at": "/path", "op": "eq", "value": "X"}, "deny"),
+        ("deny", {"at": "/path", "op": "eq", "value": "x"}, "deny"),
+        ("allow", {"at": "/dry_run", "op": "eq", "value": True}, "-"),
+        ("deny", {"at": "/dry_run", "op": "eq", "value": True}, "deny"),
+    ],
+)
+def test_i6_a_rule_judges_the_call_as_it_is_written_and_as_the_tool_reads_it(
+    answer: Any, matcher: dict[str, Any], decided: str
+) -> None:
+    """I6: a value that the tool reads otherwise, or doesn't get, never helps a call by how it is written."""
+    assert verdict(answer, matcher, tool=RUN, raw='{"path": "X", "dry_run": true}') == decided
+
+
+def test_i6_a_grant_is_for_calls_as_the_tool_reads_them() -> None:
+    """I6: a grant covers each spelling that the tool reads as what it names, and no spelling that it reads otherwise."""
+    raw = '{"path": "X", "dry_run": true}'
+    _params, changed = RUN.decode_new(raw)
+    pattern = exact_pattern("do", with_left_out({"path": "X", "dry_run": True}, changed))
+    assert pattern.fixed == {"path": "x"}
+    assert pattern.fits_text("do", raw, changed)
+    assert pattern.fits_text("do", '{"path": "x"}')
+    assert not pattern.fits_text("do", '{"path": "x"}', [Default(at="/path", value="y", source="read")])
 
 
 def test_i6_a_grant_names_what_the_call_left_out() -> None:

@@ -28,7 +28,7 @@ from turngate.domain.requests import Verb
 from turngate.domain.runs.groups import Grouping, groups_of
 from turngate.domain.runs.inbox import MAX_STEP
 from turngate.domain.text.json_pointers import decode_arguments
-from turngate.domain.tools.defaults import in_short
+from turngate.domain.tools.defaults import in_one_line
 from turngate.policies.explain import in_words
 from turngate.text.folded_call import fold_call
 from turngate.text.plain_text import Piece, plain_line
@@ -504,7 +504,7 @@ def wanted_grant(
         arguments = decode_arguments(request.input_for_readers if args is None else args)
     except ValueError as error:
         raise InvalidInputError(f"the arguments are not plain JSON: {error}", code="invalid_grant") from None
-    edited = None if args is None else request.manifest.defaults_of_edit(args, request.defaults)
+    edited = None if args is None else request.manifest.defaults_of_edit(args, request.input, request.defaults)
     arguments = with_left_out(arguments, request.defaults if edited is None else edited)
     within = _limits(arguments, options.limits)
     total = parse_total(options.total) if options.total else None
@@ -561,7 +561,7 @@ def _read_args(argument: str) -> str:
 
 
 def _row(item: RequestItem) -> tuple[Piece, ...]:
-    left_out = plain_line(in_short(item.defaults))
+    left_out = plain_line(in_one_line(item.defaults))
     preview = f"\npreview: {plain_line(item.preview_line, 120)}" if item.preview_line else ""
     return (
         item.id,
@@ -570,7 +570,7 @@ def _row(item: RequestItem) -> tuple[Piece, ...]:
         item.agents,
         item.tool_name,
         plain_line(item.input if item.summary is None else item.summary, 120)
-        + (f" (left out: {left_out})" if left_out else "")
+        + (f" ({left_out})" if left_out else "")
         + preview,
         ("\n".join([*(each.words for each in item.same_calls), item.doubts.words]).rstrip(), "yellow"),
     )
