@@ -183,7 +183,8 @@ class Settings(BaseSettings):
     ``workspaces``: the directories in which and below which runs may work; None: where ``turngate up`` was started, and none
     for ``turngate worker`` and ``turngate api``.
     ``tool_user``: the system's user that tools' processes become where neither bubblewrap nor Landlock works.
-    ``tool_paths``: what they may read besides the system's programs. ``allow_unconfined``: start them where nothing works.
+    ``tool_paths``: what they may read besides the system's programs. ``tool_networks``: the private networks
+    that those with the network reach. ``allow_unconfined``: start them where nothing works.
     ``health_file``: a worker sets its time while its event loop runs, for a probe; None: none.
     ``stop_grace_seconds``: how long tools and model requests of a worker, and requests of an API, may continue after the process
     must stop. ``drain_seconds``: how long ``turngate api`` still serves after that, while /readyz says that it stops, so that
@@ -293,6 +294,7 @@ class Settings(BaseSettings):
     workspaces: Annotated[tuple[Path, ...] | None, NoDecode, BeforeValidator(_paths)] = None
     tool_user: Annotated[str, Field(min_length=1)] | None = None
     tool_paths: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_paths)] = ()
+    tool_networks: CommaSeparated = frozenset()
     allow_unconfined: bool = False
     openai_base_url: HttpUrl | None = Field(
         default=None, validation_alias=AliasChoices("TURNGATE_OPENAI_BASE_URL", "OPENAI_BASE_URL")

@@ -158,7 +158,16 @@ OF_THE_PROCESS = {
         "search_attributes",
     ),
     *("log_format", "log_level", "traces", "trace_names", "audit_every"),
-    *("model", "models_file", "openai_api_key", "openai_base_url", "allow_unconfined", "tool_paths", "tool_user"),
+    *(
+        "model",
+        "models_file",
+        "openai_api_key",
+        "openai_base_url",
+        "allow_unconfined",
+        "tool_paths",
+        "tool_networks",
+        "tool_user",
+    ),
     *("temporal_address", "temporal_api_key", "temporal_port", "temporal_ui_url"),
     *("temporal_tls", "temporal_tls_cert", "temporal_tls_key", "temporal_tls_server_ca"),
 }

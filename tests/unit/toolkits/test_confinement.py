@@ -7,6 +7,7 @@ on loopback, on an abstract socket and on a socket in a file. Each test is a str
 from __future__ import annotations
 
 import ctypes
+import errno
 import itertools
 import json
 import os
@@ -26,10 +27,12 @@ from pathlib import Path
 
 import pytest
 
+from turngate.domain.errors import ConfigurationError
 from turngate.toolkits.confinement import bubblewrap, machine, seccomp, system_paths
 from turngate.toolkits.confinement.launcher import END_ALL
 from turngate.toolkits.confinement.machine import Confinement, UnconfinedError
 from turngate.toolkits.confinement.sandbox import MIB, OBEYED, Backend, Command, Limits, Sandbox
+from turngate.toolkits.http_client.safe_connect import open_networks
 
 SECRET = "tgt_the-token-of-ann"
 ROOT_ONLY = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
@@ -968,11 +971,29 @@ def test_i13_network_leads_to_other_machines_only(backend: Backend, run: Run, wo
             (2, ("localhost", port)),
             (2, outside.getsockname()),
         ]
-        ended = run(CONNECT.format(targets=targets) + "\nexit 5", network=True)
+        private = ["169.254.169.254", "10.1.2.3", "192.168.9.9", "100.64.0.1", "172.17.255.1", "198.18.0.1"]
+        targets += [(2, (each, 9)) for each in private] + [(10, (f"::ffff:{each}", 9)) for each in private]
+        change = "ip route add 10.1.2.3/32 via 10.0.2.2; ip route flush table main"
+        ended = run(f"{change}\n{CONNECT.format(targets=targets)}\nexit 5", network=True)
+        assert "reached" not in ended.stdout
+        assert ended.stdout.count(f"refused {errno.EHOSTUNREACH}") >= 4 * len(private)
         assert ended.returncode == 5, ended.stderr
+        assert not was_reached(outside)
+        assert not was_reached(loopback)
+        listed = Confinement(backend=backend, networks=(f"{own_address()}/32",))
+        sandbox = Sandbox(workspace=workspace, temporary=tmp_path / "temporary", network=True)
+        end_of(listed.command(["bash", "-c", CONNECT.format(targets=targets)], sandbox, {"PATH": os.defpath}))
         assert was_reached(outside)
         assert not was_reached(loopback)
         assert run("kill -9 $$", network=True).returncode == 137
+
+
+@pytest.mark.parametrize("listed", ["127.0.0.1", "169.254.169.254", "8.8.8.8", "0.0.0.0/0", "fd00::/8", "intranet"])
+def test_only_private_networks_can_be_listed(listed: str) -> None:
+    """Link-local addresses and loopback can't."""
+    with pytest.raises(ConfigurationError, match="TURNGATE_TOOL_NETWORKS"):
+        open_networks(["10.1.2.3", listed])
+    assert open_networks(["10.2.0.0/16", "10.1.2.3"]) == ("10.1.2.3/32", "10.2.0.0/16")
 
 
 def own_address() -> str:

@@ -65,7 +65,7 @@ async def test_a_command_has_the_network_only_if_its_call_asks(call):
     confinement = bash.confinement
     assert "has no network" in confinement(BashParams(command="true")).text
     granted = confinement(BashParams(command="true", network=True))
-    assert (granted.network_asked, "the network, but nothing on this machine" in granted.text) == (True, True)
+    assert (granted.network_asked, "neither this machine nor private networks" in granted.text) == (True, True)
 
 
 async def test_bytes_that_are_not_text_are_made_visible(call):

@@ -13,6 +13,7 @@ from turngate.runtime.locations import stack_links
 from turngate.runtime.settings import Settings
 from turngate.runtime.workspaces import Workspaces
 from turngate.toolkits.confinement import machine
+from turngate.toolkits.http_client.safe_connect import open_networks
 from turngate.toolkits.loaded_files import LOADED_FILES, loaded_files
 from turngate.toolkits.private_files import PRIVATE_FILES
 
@@ -53,6 +54,7 @@ def tool_confinement(settings: Settings) -> machine.Confinement:
             *(path for each in settings.served() for path in (*signing_files(each), *_stores(each))),
         ],
         readable=settings.tool_paths,
+        networks=open_networks(settings.tool_networks),
         agents_write=settings.workspaces or (),
         tool_user=settings.tool_user,
         allow_unconfined=settings.allow_unconfined,

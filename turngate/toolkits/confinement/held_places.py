@@ -39,7 +39,7 @@ _CLONE_TREE, _CLOSE_ON_EXEC, _EMPTY_PATH = 1, os.O_CLOEXEC, 0x1000
 _FROM_EMPTY_PATH, _TO_EMPTY_PATH = 0x4, 0x40
 _CREATE, _READ_ONLY = 6, 1
 _NEW_USERS, _NEW_MOUNTS = 0x10000000, 0x00020000
-_OWNING_USERS = 0xB701
+OWNING_USERS = 0xB701
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _LOCK_SECONDS = 10.0
@@ -115,7 +115,7 @@ def hold(process: int, directory: str, places: Sequence[Place], mountpoints: Mou
 
 def _enter(process: int) -> None:
     mounts = os.open(f"/proc/{process}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-    users = fcntl.ioctl(mounts, _OWNING_USERS)
+    users = fcntl.ioctl(mounts, OWNING_USERS)
     _call("setns(users)", _libc.setns, users, _NEW_USERS)
     _call("setns(mounts)", _libc.setns, mounts, _NEW_MOUNTS)
 

@@ -11,7 +11,8 @@ Run by path, before any of our modules is imported: ``python -I -S launcher.py O
 * ``filter``: the seccomp program, in hexadecimal
 * ``bubblewrap``: whether the program is bubblewrap. Then the filter is its to set: the program gets it as a file whose number
   replaces the argument ``FILTER``, and of each ``PLACE:path`` the number under which the path is open; no link may be in it
-* ``network``: slirp4netns's path, with bubblewrap only, or null: no network. ``RESOLVER`` among the arguments becomes the number
+* ``network``: with bubblewrap only, or null: no network. ``program``: slirp4netns's path; ``closed``: networks that are
+  out of reach; ``open``: those among them that aren't. ``RESOLVER`` among the arguments becomes the number
   of a file that names slirp4netns's resolver
 * ``held``: with bubblewrap only, directory → the places below it that ``held_places`` holds
 * ``held_folder``: where it notes what it makes for that
@@ -28,10 +29,12 @@ Sources: landlock(7), seccomp(2), capabilities(7), prctl(2), proc_pid_task(5).
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
 import os
 import resource
 import signal
+import socket
 import stat
 import struct
 import sys
@@ -84,6 +87,13 @@ _READ = _EXECUTE | _READ_FILE | _READ_DIR
 
 _RESOLVER = "10.0.2.3"
 """Where slirp4netns answers questions about names; slirp4netns(1)."""
+
+_GATEWAY = "10.0.2.2"
+_NEW_USERS, _NEW_NETWORK = 0x10000000, 0x40000000
+_NEW_ROUTE, _MAKE_OR_REPLACE = 24, 0x1 | 0x4 | 0x400 | 0x100
+"""A request that wants an answer."""
+_MAIN_TABLE, _STATIC, _UNICAST, _UNREACHABLE = 254, 4, 1, 7
+_RTA_DESTINATION, _RTA_GATEWAY = 1, 5
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -323,8 +333,9 @@ def _hold(
     return mountpoints
 
 
-def _connect(slirp4netns: str, sandboxed: int, inside: int) -> None:
+def _connect(network: dict[str, Any], sandboxed: int, inside: int) -> None:
     """Give the sandbox a network that leads to other machines, by a process that speaks for it."""
+    slirp4netns = network["program"]
     _await_loopback(inside)
     ready, making_ready = os.pipe()
     ending, _end_of_the_launcher = os.pipe()
@@ -339,6 +350,48 @@ def _connect(slirp4netns: str, sandboxed: int, inside: int) -> None:
     if os.read(ready, 1) != b"1":
         os.kill(sandboxed, signal.SIGKILL)
         _end(slirp4netns, OSError(0, "it gave the command no network"))
+    closed = [*network["closed"], *_own_addresses()]
+    router = os.fork()
+    if router == 0:
+        try:
+            _close_networks(inside, closed, network["open"])
+        except OSError as error:
+            _end("routes", error)
+        os._exit(0)
+    _process, status = os.waitpid(router, 0)
+    if status != 0:  # it has said why
+        os.kill(sandboxed, signal.SIGKILL)
+        os._exit(CANNOT_CONFINE)
+
+
+def _own_addresses() -> list[str]:
+    """Return this machine's addresses. What listens there isn't on loopback, and is still this machine's."""
+    with open("/proc/net/fib_trie", encoding="ascii") as trie:  # noqa: PTH123
+        lines = [line.split() for line in trie]
+    pairs = zip(lines, lines[1:], strict=False)  # noqa: RUF007 - the launcher imports little
+    return sorted({f"{leaf[1]}/32" for leaf, kind in pairs if leaf[0] == "|--" and kind[-1] == "LOCAL"})
+
+
+def _close_networks(inside: int, closed: list[str], opened: list[str]) -> None:
+    """Enter a sandbox's network for good, and make networks unreachable there: what counts is the address that is connected to.
+
+    The sandboxed process has no capability to change routes. Source: rtnetlink(7).
+    """
+    network = os.open(f"/proc/{inside}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    users = fcntl.ioctl(network, held_places.OWNING_USERS)
+    for namespace, kind in ((users, _NEW_USERS), (network, _NEW_NETWORK)):
+        _call("setns", _libc.setns, namespace, kind)
+    gateway = struct.pack("=HH4s", 8, _RTA_GATEWAY, socket.inet_aton(_GATEWAY))
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as routes:
+        for kind, listed, attribute in ((_UNREACHABLE, closed, b""), (_UNICAST, opened, gateway)):
+            for each in listed:
+                address, _slash, bits = each.partition("/")
+                route = struct.pack("=8BI", socket.AF_INET, int(bits), 0, 0, _MAIN_TABLE, _STATIC, 0, kind, 0)
+                route += struct.pack("=HH4s", 8, _RTA_DESTINATION, socket.inet_aton(address)) + attribute
+                routes.send(struct.pack("=IHHII", 16 + len(route), _NEW_ROUTE, _MAKE_OR_REPLACE, 1, 0) + route)
+                problem = -struct.unpack_from("=i", routes.recv(1 << 12), 16)[0]
+                if problem:
+                    raise OSError(problem, f"{each}: {os.strerror(problem)}")
 
 
 def _await_loopback(inside: int) -> None:

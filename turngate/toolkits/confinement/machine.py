@@ -23,6 +23,7 @@ from turngate.domain.tools.tool import ProcessConfinement
 from turngate.toolkits.confinement import bubblewrap, descriptors, held_places, launcher, seccomp, system_paths
 from turngate.toolkits.confinement.held_places import Place
 from turngate.toolkits.confinement.sandbox import OBEYED, Backend, Command, Sandbox
+from turngate.toolkits.http_client.safe_connect import closed_networks
 
 # Confinement by Landlock: the machine is there, and the kernel refuses what isn't allowed.
 #
@@ -89,6 +90,7 @@ class Confinement:
         hidden: files and directories that no confined process sees: the data directory first of all.
         readable: what every confined process may read besides the system's programs.
         loaded: what this process runs from. A confined process can't change it; under bubblewrap only.
+        networks: the private networks that a process with the network reaches, such as ``10.1.2.3/32``.
         agents_write: below these directories no link is followed.
         tool_user: the user to become, with the backend ``user``.
         allow_unconfined: start processes without confinement where there is no backend.
@@ -99,6 +101,7 @@ class Confinement:
     hidden: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
     loaded: tuple[Path, ...] = ()
+    networks: tuple[str, ...] = ()
     agents_write: tuple[Path, ...] = ()
     tool_user: str | None = None
     allow_unconfined: bool = False
@@ -136,7 +139,7 @@ class Confinement:
             "directory": None,
             "user": None,
             "bubblewrap": self.backend == "bubblewrap",
-            "network": self._network_program() if sandbox.network else None,
+            "network": self._network() if sandbox.network else None,
             "held": {},
             "held_folder": f"{tempfile.gettempdir()}/turngate-held-{os.getuid()}",
         }
@@ -182,15 +185,15 @@ class Confinement:
             writable=tuple(map(real, sandbox.writable)),
         )
 
-    def _network_program(self) -> str:
-        """Return the program that leads a sandbox to other machines and not to this one."""
+    def _network(self) -> dict[str, object]:
+        """Return what leads a sandbox to other machines, and neither to this one nor to private networks that aren't listed."""
         program = shutil.which("slirp4netns")
         if self.backend != "bubblewrap" or program is None:
             raise UnconfinedError(
                 "this machine can't give a confined process the network without its own loopback: "
                 "install bubblewrap and slirp4netns"
             )
-        return program
+        return {"program": program, "closed": closed_networks(), "open": list(self.networks)}
 
     def _refuse_to_show_hidden(self, places: Sequence[str]) -> None:
         """Landlock only allows: what lies below an allowed directory can't be hidden."""
@@ -209,7 +212,10 @@ class Confinement:
             network: whether it gets the network.
             network_asked: whether it gets it because the call asks for it.
         """
-        reach = "the network, but nothing on this machine" if network or network_asked else "no network"
+        reach = "no network"
+        if network or network_asked:
+            also = f"; of these it reaches {', '.join(self.networks)}" if self.networks else ""
+            reach = f"the internet, but neither this machine nor private networks{also}"
         if self.backend is None and not self.allow_unconfined:
             text = "Can't be started: this machine can't confine it, and the worker runs without --allow-unconfined."
         elif self.backend is None:
@@ -274,6 +280,7 @@ def find(
     *,
     hidden: Sequence[Path] = (),
     readable: Sequence[Path] = (),
+    networks: Sequence[str] = (),
     agents_write: Sequence[Path] = (),
     tool_user: str | None = None,
     allow_unconfined: bool = False,
@@ -283,6 +290,7 @@ def find(
     Args:
         hidden: what no confined process may see.
         readable: what each may read besides the system's programs.
+        networks: the private networks that those with the network reach.
         agents_write: the directories below which agents write, so that no link there is followed.
         tool_user: the user that tools' processes may become where nothing stronger works.
         allow_unconfined: start processes without confinement where nothing works.
@@ -294,6 +302,7 @@ def find(
             why=tuple(why),
             hidden=tuple(path.resolve() for path in hidden),
             readable=tuple(readable),
+            networks=tuple(networks),
             agents_write=tuple(agents_write),
             tool_user=tool_user,
             allow_unconfined=allow_unconfined,

@@ -22,6 +22,8 @@ from typing import Literal
 import httpcore
 import httpx
 
+from turngate import ConfigurationError
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Reach = Literal["public", "private", "never"]
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -97,6 +99,30 @@ def reach_of(address: Address) -> Reach:
     if address not in _GLOBAL_V6 or any(address in block for block in _NEVER_V6):
         return "never"
     return "public"
+
+
+def closed_networks() -> list[str]:
+    """Return the IPv4 networks that aren't public, but for loopback: what routes have to close where names can't be checked."""
+    closed = [*(block for block in _PRIVATE if isinstance(block, ipaddress.IPv4Network)), *_NEVER_V4]
+    return [str(block) for block in closed if not block.is_loopback]
+
+
+def open_networks(listed: Iterable[str]) -> tuple[str, ...]:
+    """Return private IPv4 networks or addresses as networks, to be opened in spite of :func:`closed_networks`.
+
+    Raises ConfigurationError: one is no network, or isn't private; loopback and link-local addresses are never opened.
+    """
+    opened = []
+    for text in sorted(listed):
+        try:
+            network = ipaddress.IPv4Network(text)
+        except ValueError as error:
+            raise ConfigurationError(f"TURNGATE_TOOL_NETWORKS: {error}: write 10.1.2.3 or 10.1.0.0/16") from error
+        private = [block for block in _PRIVATE if isinstance(block, ipaddress.IPv4Network)]
+        if network.is_loopback or not any(network.subnet_of(block) for block in private):
+            raise ConfigurationError(f"TURNGATE_TOOL_NETWORKS: {network} is no private network, or holds others, too")
+        opened.append(str(network))
+    return tuple(opened)
 
 
 async def resolve_by_system(host: str, port: int) -> Sequence[str]:
