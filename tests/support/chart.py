@@ -11,7 +11,16 @@ from typing import Any
 import yaml
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "turngate"
-SMALLEST: dict[str, Any] = {"app": "my_app:app", "temporal": {"address": "temporal.internal:7233"}}
+PEERS: dict[str, Any] = {
+    "store": {"to": [{"ipBlock": {"cidr": "10.1.2.3/32"}}]},
+    "temporal": {"to": [{"ipBlock": {"cidr": "10.1.2.4/32"}}]},
+    "apiFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}}],
+}
+SMALLEST: dict[str, Any] = {
+    "app": "my_app:app",
+    "temporal": {"address": "temporal.internal:7233"},
+    "networkPolicy": PEERS,
+}
 NAMESPACE = "approvals"
 Resource = dict[str, Any]
 

@@ -15,6 +15,7 @@ import yaml
 from support.chart import (
     CHART,
     NAMESPACE,
+    PEERS,
     SMALLEST,
     Peer,
     Resource,
@@ -286,7 +287,7 @@ def test_only_the_api_and_metrics_are_reached(full: list[Resource]) -> None:
     ingress, prometheus = Peer(namespace="ingress-nginx"), Peer(namespace="monitoring")
     outside = Peer(address="93.184.216.34")
     expected = {
-        "-api": {("ingress", 8321), ("prometheus", 8321), ("prometheus", 9464), ("worker", 8321)},
+        "-api": {("ingress", 8321), ("prometheus", 9464)},
         "-worker": {("prometheus", 9464)},
         "-migrate": set(),
         "-tool-search": {("worker", 8080)},
@@ -303,11 +304,24 @@ def test_only_the_api_and_metrics_are_reached(full: list[Resource]) -> None:
         assert opened == wanted, part
 
 
-def test_without_a_peer_the_store_is_any_address_on_its_port(small: list[Resource]) -> None:
-    """The default works with any database; README says to name it."""
+@pytest.mark.parametrize(
+    ("place", "empty"),
+    [("store.to", {"store": {"to": []}}), ("temporal.to", {"temporal": {"to": []}}), ("apiFrom", {"apiFrom": []})],
+)
+def test_a_peer_that_is_not_named_is_refused(place: str, empty: dict[str, Any]) -> None:
+    """Nothing is open by default: the message says what to set. Without policies, nothing has to be."""
+    values = {**SMALLEST, "networkPolicy": {**PEERS, **empty}}
+    with pytest.raises(Exception, match=rf"networkPolicy\.{re.escape(place)} is empty.*name .*enabled=false"):
+        render(values)
+    assert of_kind(render({**values, "networkPolicy": {"enabled": False}}), "NetworkPolicy") == []
+
+
+def test_the_store_is_reached_on_its_port_only(small: list[Resource]) -> None:
+    """Another port of the same address stays closed."""
     pod = template_of(small, "-worker")
     assert is_open(small, pod, "Egress", Peer(address=STORE), 5432)
     assert not is_open(small, pod, "Egress", Peer(address=STORE), 6379)
+    assert not is_open(small, pod, "Egress", Peer(address=TEMPORAL), 5432)
     assert NAMESPACE == "approvals"
 
 
@@ -359,7 +373,7 @@ def test_keys_retention_tenants_traces_and_vault_have_a_place() -> None:
             "TURNGATE_TENANTS": {"configMap": "t", "key": "tenants.toml", "processes": everyone},
         },
         "secretEnv": {"VAULT_TOKEN": {"existingSecret": "v", "key": "token", "processes": everyone}},
-        "networkPolicy": {"apiEgress": [collector], "workerEgress": [collector]},
+        "networkPolicy": {**PEERS, "apiEgress": [collector], "workerEgress": [collector]},
     }
     resources = render(values)
     assert faults(resources) == []

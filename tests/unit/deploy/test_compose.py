@@ -75,12 +75,29 @@ def test_images_have_versions_and_ports_stay_on_this_machine(services: dict[str,
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
-def test_our_containers_are_closed(services: dict[str, Any]) -> None:
-    """Read-only root, no capabilities, no new privileges, and an init process that reaps killed commands."""
-    for name in OURS:
-        service = services[name]
-        assert (service["read_only"], service["init"], service["cap_drop"]) == (True, True, ["ALL"])
+def test_every_container_is_closed(services: dict[str, Any]) -> None:
+    """Read-only root, no capabilities, no new privileges; ours have an init process that reaps killed commands."""
+    for service in services.values():
+        assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
         assert service["security_opt"] == ["no-new-privileges:true"]
+    assert all(services[name]["init"] for name in OURS)
+
+
+def test_a_service_gets_only_its_secrets(services: dict[str, Any]) -> None:
+    """The model's key is the worker's, Temporal's the API's and the worker's; what watches has neither."""
+    secret = re.compile("KEY|TOKEN|HEADERS|PASSWORD|DATABASE_URL")
+    content = {"TURNGATE_DATABASE_URL", "TURNGATE_KEY", "TURNGATE_FORMER_KEY", "TURNGATE_KEY_SERVICE", "VAULT_TOKEN"}
+    connected = {*content, "TEMPORAL_API_KEY", "OTEL_EXPORTER_OTLP_HEADERS"}
+    expected = {
+        "migrate": content,
+        "api": connected,
+        "worker": {*connected, "TURNGATE_OPENAI_API_KEY"},
+        "postgres": {"POSTGRES_PASSWORD"},
+        "grafana": {"GF_SECURITY_ADMIN_PASSWORD"},
+    }
+    for name, service in services.items():
+        has = {each for each in service.get("environment", ()) if secret.search(each)}
+        assert has == expected.get(name, set()), name
 
 
 def test_what_is_mounted_from_here_is_here(services: dict[str, Any]) -> None:
