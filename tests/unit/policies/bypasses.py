@@ -54,6 +54,13 @@ command = ["cat src/**", "echo *"]
 """
 """Only what lies in src may be read."""
 
+ANYTHING = """
+[[rule]]
+name = "anything"
+verdict = "allow"
+tools = ["bash"]
+command = ["* *"]
+"""
 PLACES = """
 [[rule]]
 name = "places"
@@ -233,6 +240,20 @@ SHELL = [
     ("a git hook that is copied", PLACES, "cp evil .git/hooks/pre-commit", "ask"),
     ("a git hook that is moved there", PLACES, "mv evil ./.git/hooks/", "ask"),
     ("a git hook in quotes", PLACES, "cp evil .g''it/hooks/pre-commit", "ask"),
+    ("an environment by braces", PLACES, "touch .env{rc,}", "ask"),
+    ("a git hook by a default", PLACES, "cp evil ${A-.git}/hooks/pre-commit", "ask"),
+    ("a git hook by a quoted default", PLACES, 'cp evil "${A-.git}/hooks/pre-commit"', "ask"),
+    ("a git hook by pieces", PLACES, "cp evil ${A-.g}it/config", "ask"),
+    ("a git hook by a loop", PLACES, 'for d in .git; do cp evil "$d/config"; done', "ask"),
+    ("a git hook by the loop's own workspace", PLACES, 'for PWD in .git; do cp evil "$PWD/config"; done', "ask"),
+    ("a git hook by a substitution", PLACES, "cp evil $(printf .g)it/config", "ask"),
+    ("a profile by arithmetic", PLACES, "cp evil .b$((1))ashrc", "ask"),
+    ("a profile by a tilde", PLACES, "cp evil ~root/x", "ask"),
+    ("code, where any program is allowed", ANYTHING, "node --test-only -e 'x'", "ask"),
+    ("a script, where any program is allowed", ANYTHING, "bash x.sh", "ask"),
+    ("scp that starts its server", ANYTHING, "scp -D /tmp/x a b", "ask"),
+    ("sftp that starts its server", ANYTHING, "sftp -D /tmp/x", "ask"),
+    ("sftp that runs a file of commands", ANYTHING, "sftp -b x host", "ask"),
     ("a git hook by a variable", PLACES, "cp evil $PWD/.git/hooks/pre-commit", "ask"),
     ("a git hook by a wildcard", PLACES, "cp evil .gi*/hooks/pre-commit", "ask"),
     ("a git hook in quotes beside a variable", PLACES, "cp evil .g''it/hooks/$X", "ask"),

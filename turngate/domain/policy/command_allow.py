@@ -12,6 +12,8 @@ def allows(pattern: CommandPattern, command: SimpleCommand) -> bool:
     if not command.words or command.assigns:
         return False
     program = command.words[0].text
+    if pattern.any_program and command.opaque is not None:
+        return False  # who allows every program has not named this interpreter, and what it runs isn't read
     if not pattern.any_program and program not in pattern.programs:
         return False
     return _Walk(pattern, command.named).covers(command.words[1:])

@@ -409,7 +409,10 @@ def _protected_places(case: _Case) -> Verdict | None:
     if case.grant is not None and places <= protected.names_in(json.dumps(case.grant.pattern.fixed)):
         return None
     names = ", ".join(sorted(places))
-    reason = f"The call may change {names}, which other programs obey. An allow rule that names it would let it run."
+    remedy = "An allow rule that names it would let it run."
+    if protected.HIDDEN in places:
+        remedy = "With every path written out, without an expansion, rules could tell."
+    reason = f"The call may change {names}, which other programs obey. {remedy}"
     return Verdict(answer="ask", rule=PROTECTED, reason=reason, risk="high")
 
 

@@ -47,12 +47,22 @@ _FIND_CHANGES: Final = ("-delete", "-exec", "-ok", "-fprint", "-fls")
 _NOT_MEANT: Final = ("--exclude", "--ignore", "--glob=!", "!")
 """Beginnings of words that name what a program leaves out."""
 _WITHOUT_QUOTES: Final = str.maketrans("", "", "'\"\\\\")
+_WORKSPACE: Final = re.compile(r"\$(?:PWD\b|\{PWD\})")
+"""The workspace, in a line that names the variable nowhere else, and so can't give it another value."""
+_NOTHING: Final = re.compile(r"(?!)")
 _APART: Final = re.compile(r"[/\s=:,;'\"{}()<>|&]+")
+
+
+HIDDEN: Final = "a place that only bash knows"
+"""In place of a name, where a word is put together by bash."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Touch:
-    """One name in ``PLACES`` that a call may change. ``program``: which does; None: the tool itself, by a path."""
+    """One name in ``PLACES``, or ``HIDDEN``, that a call may change.
+
+    ``program``: which does; None: the tool itself, by a path.
+    """
 
     place: str
     program: str | None
@@ -107,11 +117,24 @@ def _by_command(line: str, facts: CallFacts) -> set[Touch]:
     if isinstance(commands, Unparsable):
         return {Touch(place=place, program="") for place in names_in(line)}
     places = {Touch(place=place, program="") for place in names_in(" ".join(commands.writes))}
+    harmless = _harmless(line, commands.simple)
     for command in commands.simple:
         if command.words and not _only_reads(command):
             program = command.words[0].text or ""
-            places.update(Touch(place=place, program=program) for place in names_in(" ".join(_meant(command))))
+            places.update(Touch(place=place, program=program) for place in _places_of(command, harmless))
     return places
+
+
+def _places_of(command: SimpleCommand, harmless: re.Pattern[str]) -> frozenset[str]:
+    """Return the places that a command may mean: by the names in its words, and where bash puts one together."""
+    hidden = any(word.text is None and _is_put_together(word.raw, harmless) for word in command.words)
+    return names_in(" ".join(_meant(command))) | ({HIDDEN} if hidden else frozenset())
+
+
+def _harmless(line: str, commands: Sequence[SimpleCommand]) -> re.Pattern[str]:
+    """Return what is the workspace wherever it is in a line: ``$PWD``, unless the line may give it another value."""
+    texts = [_WORKSPACE.sub("", line), *(word.text or "" for command in commands for word in command.words)]
+    return _NOTHING if any("PWD" in text for text in texts) else _WORKSPACE
 
 
 def _spelled(raw: str) -> str:
@@ -119,6 +142,14 @@ def _spelled(raw: str) -> str:
     plain = raw.translate(_WITHOUT_QUOTES)
     globs = [part for part in plain.casefold().split("/") if part.startswith(".") and has_wildcard(part)]
     return " ".join([plain, *(place for place in PLACES if any(fnmatchcase(place, glob) for glob in globs))])
+
+
+def _is_put_together(raw: str, harmless: re.Pattern[str]) -> bool:
+    """Tell whether bash makes more of a word than file names that fit its wildcards: those are compared with the names.
+
+    ``harmless``: what it makes no more of than the workspace's path.
+    """
+    return any(mark in harmless.sub("", raw) for mark in ("$", "`", "{", "~", "<(", ">("))
 
 
 def _meant(command: SimpleCommand) -> Sequence[str]:
