@@ -137,6 +137,31 @@ async def test_a_session_ends_while_someone_types(site, open_page, script):
     await site.ended(request)
 
 
+@pytest.mark.parametrize(("answer", "words"), [(None, "may have arrived, or not"), (500, "Not done: it broke")])
+async def test_a_server_that_breaks_after_the_look_takes_no_text_away(site, open_page, answer, words):
+    """The page stays with what was typed, in the form that was sent and in others; the same button sends it later."""
+    request = await site.gated("refund", '{"order": "lost", "cents": 1}')
+    page = await open_page(f"/requests/{request.id}")
+    address = f"**/requests/{request.id}/comments"
+    broken = "<main id='main' data-page='error'><pre>it broke</pre></main>"
+    await page.route(
+        address, lambda route: route.abort() if answer is None else route.fulfill(status=answer, body=broken)
+    )
+    await page.locator("#reject-message").fill("half a reason")
+    await page.locator("#comment").fill("Whose order\nis this?")
+    await page.get_by_role("button", name="Comment", exact=True).click()
+    await expect(page.locator("#comments [data-unsent-note]")).to_contain_text(words)
+    await expect(page.locator("#comment")).to_have_value("Whose order\nis this?")
+    await expect(page.locator("#reject-message")).to_have_value("half a reason")
+    await page.unroute(address)
+    await page.get_by_role("button", name="Comment", exact=True).click()
+    await expect(page.locator(".comment")).to_contain_text("Whose order")
+    await page.locator("#reject-message").fill("no")
+    await page.get_by_role("button", name="Reject").click()
+    await expect(page.locator("#decision")).to_contain_text("Rejected by ada")
+    await site.ended(request)
+
+
 async def test_another_site_cannot_post_a_form(site, open_page):
     """A form that a browser sends from another origin is refused, token or not."""
     request = await site.gated("refund", '{"order": "cross", "cents": 1}')

@@ -27,6 +27,7 @@ async def test_an_admin_holds_releases_and_erases(site, open_page):
     await page.get_by_role("link", name="Back").click()
     await page.get_by_label("Why it can go").fill("settled")
     await page.get_by_role("button", name="Remove the hold").click()
+    await expect(page.get_by_role("button", name="Remove the hold")).to_have_count(0)
     await page.get_by_label("Conversation, run or person").fill(run.conversation_id)
     await page.get_by_role("button", name="See what would go").click()
     await page.get_by_label("Why").fill("Ticket 812")

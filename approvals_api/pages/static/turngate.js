@@ -15,6 +15,7 @@ const BOUNCE_MS = 300; // two presses nearer to each other are one: a key that b
 const REFRESH_EVERY_MS = 1000;
 const HIDDEN_POLL_MS = 30_000;
 const ANSWER_MS = 6000; // a connection that is dead takes a request and never answers
+const SENDING_MS = 60_000;
 const OPENING_MS = 8000; // until the event stream is open
 const MISSED = 2.5; // heartbeats until it counts as dead
 const BLIP_MS = 4000; // a stream that is open again within this time was not missed
@@ -388,6 +389,7 @@ function ring() {
 
 // Bring the page up to date. Tells whether it now shows what the server has: "same", "changed", or "unknown" without an answer.
 async function refresh() {
+  if ($("form[data-sent]", main()) !== null) return "same"; // the answer to what was sent is about to be shown
   lastRefresh = performance.now();
   if (main().dataset.page === "bulk") return refreshPicked();
   let answer;
@@ -615,7 +617,7 @@ for (const type of ["click", "submit"]) {
   }, true);
 }
 
-// Why nothing can be sent now: "ended", a session, or "away", a server.
+// Why nothing can be sent now: "ended", a session, or "away", a server. Once it was sent: "lost", the answer, or "refused".
 async function hindrance() {
   try {
     const { status } = await ask(`${ROOT}api/v1/me`, { cache: "no-store" });
@@ -627,10 +629,11 @@ async function hindrance() {
 }
 
 // The page stays, with what was typed, and says next to the button what to do.
-function tellUnsent(why, form = null) {
+function tellUnsent(why, form = null, words = "") {
   for (const note of document.querySelectorAll("[data-unsent-note]")) note.remove();
   if (why === null) return;
   const note = document.importNode($(`template[data-unsent="${why}"]`).content, true);
+  $("[data-words]", note)?.append(visibleLine(words));
   if (form === null) main().prepend(note);
   else form.append(note);
 }
@@ -666,15 +669,64 @@ document.addEventListener("submit", (event) => {
   if (event.defaultPrevented || !main().contains(form)) return;
   if (form.dataset.sent) { event.preventDefault(); return; }
   form.dataset.sent = "yes";
-  setTimeout(() => delete form.dataset.sent, 5000); // in case the person has stopped the page from loading
   // What was typed in the page's other forms goes along, so that an error page can show it again.
   for (const control of main().querySelectorAll("textarea[name], input[name], select[name]")) {
     if (control.form === form || !isChanged(control) || control.disabled) continue;
     const kept = Object.assign(document.createElement("input"), { type: "hidden", name: control.name, value: control.value });
+    kept.dataset.alongside = "yes";
     form.append(kept);
   }
   tellLook(form);
+  const isKept = form.method === "post" && main().dataset.page !== "bulk" && $(TYPED, form) !== null && $("[type=password]", form) === null;
+  if (!isKept) {
+    setTimeout(() => delete form.dataset.sent, 5000); // in case the person has stopped the page from loading
+    return;
+  }
+  event.preventDefault();
+  void send(form, event.submitter);
 });
+
+// A form in which someone types is sent from the page, which stays until the answer is there: a server that goes away in between
+// takes no text with it.
+const TYPED = "textarea, input:not([type]), input[type=text], input[type=date], input[type=datetime-local]";
+
+async function send(form, button) {
+  const body = new URLSearchParams(new FormData(form, button));
+  for (const control of form.querySelectorAll("[data-alongside]")) control.remove();
+  let answer;
+  let page;
+  try {
+    const address = button?.getAttribute("formaction") ?? form.getAttribute("action") ?? location.href;
+    answer = await fetch(address, { method: "POST", body, headers: { Accept: "text/html" }, signal: AbortSignal.timeout(SENDING_MS) });
+    page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  } catch {
+    delete form.dataset.sent;
+    tellUnsent("lost", form);
+    return;
+  }
+  if (answer.redirected && new URL(answer.url).pathname !== `${ROOT}login`) {
+    const isHere = answer.url === location.href.split("#")[0];
+    location.assign(answer.url + (form.dataset.then ?? "")); // an answer's address has lost what comes after its #
+    if (isHere && form.dataset.then) location.reload();
+    return;
+  }
+  delete form.dataset.sent;
+  if (answer.redirected || answer.status === 401) tellUnsent("ended", form);
+  else if ($("#main", page)?.dataset.page === "error") tellUnsent("refused", form, $("#main pre", page).textContent);
+  else showAnswer(page);
+}
+
+// The page with which the server answers a form: what is wrong with what was typed, or what it would do.
+function showAnswer(page) {
+  disarm();
+  document.title = page.title;
+  main().replaceWith(document.adoptNode($("#main", page)));
+  seenTo.fill(0);
+  startPage();
+  const first = $("[autofocus]", main());
+  if (first === null) scrollTo({ top: 0, behavior: "instant" });
+  else first.focus();
+}
 
 document.addEventListener("input", (event) => {
   const control = event.target;
@@ -1170,17 +1222,22 @@ keysOn.addEventListener("change", () => {
 if (location.hash.startsWith("#rq_")) mark($("[data-open]", document.getElementById(location.hash.slice(1)) ?? document.createElement("i")));
 setInterval(tellPresence, PRESENCE_MS);
 void tellPresence();
-waitForButtons();
 tellCount();
 const trySound = $("[data-try-sound]");
 if (trySound !== null) {
   trySound.hidden = false;
   trySound.addEventListener("click", ring);
 }
-tellEdits();
-closeFolds();
-lookFrom(Number($("[name=looked_ms]", main())?.value) || 0); // more than 0 on a page that shows a form again
-lookAtRest();
+
+function startPage() {
+  waitForButtons();
+  tellEdits();
+  closeFolds();
+  lookFrom(Number($("[name=looked_ms]", main())?.value) || 0); // more than 0 on a page that shows a form again
+  lookAtRest();
+}
+
+startPage();
 setInterval(lookInMotion, LOOK_MS);
 listen();
 document.documentElement.dataset.ready = "yes";
