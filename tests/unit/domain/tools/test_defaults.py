@@ -39,6 +39,7 @@ from turngate.domain.tools.defaults import (
     complete_text,
     constant_text,
     default_rows,
+    for_readers,
     in_one_line,
     in_short,
     leave_out,
@@ -284,11 +285,12 @@ class WithSecret(BaseModel):
 
 
 def test_a_secret_default_is_never_shown_nor_stored() -> None:
-    """A default that is declared secret, or looks like a credential, is a mark from the beginning."""
+    """A default that is declared secret is a mark from the beginning; what only looks like a credential is one for readers."""
     declared = declare_tool(name="do", description="", params=WithSecret, success=str)
     _params, left_out = declared.decode_new('{"path": "x"}')
-    assert "hunter2" not in (stored(left_out) or "")
-    assert [each.is_known for each in left_out] == [False, False]
+    assert [each.is_known for each in left_out] == [False, True]
+    assert left_out[0].value == MASKED
+    assert "hunter2" not in (stored(for_readers(left_out)) or "")
 
 
 SCHEMA: dict[str, Any] = {
