@@ -39,7 +39,6 @@ __all__ = ["BadUrl", "HostNotAllowed", "HttpResponse", "RequestFailed", "http_to
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 
 MAX_BODY_CHARS = 500_000
-MAX_PREVIEW_CHARS = 200_000
 
 _SAFE = ("GET", "HEAD")
 _CHANGING = ("POST", "PUT", "PATCH", "DELETE")
@@ -204,10 +203,8 @@ def _preview_request(exchange: Exchange, params: Any, _workspace: Path | None) -
     }
     lines = [f"{outgoing.method} {outgoing.target.url}", *(f"{name}: {value}" for name, value in headers.items())]
     lines += [f"{name}: (configured, not shown)" for name in named]
-    body = params.body or ""
-    if len(body) > MAX_PREVIEW_CHARS:
-        body = f"{body[:MAX_PREVIEW_CHARS]}\n… and {len(body) - MAX_PREVIEW_CHARS} characters more"
-    return Preview(kind="text", text=exchange.configured.hide("\n".join([*lines, "", body]).rstrip("\n")))
+    text = "\n".join([*lines, "", params.body or ""])
+    return Preview(kind="text", text=exchange.configured.hide(text.rstrip("\n")))
 
 
 def _check_limits(methods: Sequence[str], max_bytes: int, timeout: timedelta) -> None:

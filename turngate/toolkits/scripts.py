@@ -18,7 +18,6 @@ from turngate.toolkits.text_files import content_stamp, read_text
 from turngate.toolkits.workspace import Place
 
 MAX_SCRIPTS: Final = 20
-MAX_SHOWN_CHARS: Final = 20_000
 _RUN_FILES: Final = SHELLS | {"source", ".", "make", "gmake", "bun", "deno", "pwsh"}
 
 
@@ -37,11 +36,9 @@ def texts(command: str, workspace: Path) -> str:
 
 def _text(place: Place) -> str:
     try:
-        text = read_text(place)
+        return read_text(place)
     except ToolFailure as failure:
         return f"(not shown: {failure.fields.get('reason', failure.kind)})"
-    more = len(text) - MAX_SHOWN_CHARS
-    return text if more <= 0 else f"{text[:MAX_SHOWN_CHARS]}\n(… {more:,} more characters, not shown: read the file)"
 
 
 def _scripts(command: str, workspace: Path) -> list[tuple[Place, str]]:
