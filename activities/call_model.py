@@ -37,7 +37,8 @@ from turngate.domain.tools.external import is_external
 from turngate.runtime import log_ids
 from turngate.store.clock import now
 from turngate.store.events import events
-from turngate.store.evidence import call_row_digest, text_digest
+from turngate.store.events.row_digests import text_digest
+from turngate.store.evidence import call_row_digest, running_digest
 from turngate.store.runs import calls, messages, runs, steps, subtree_usage
 from turngate.store.together import Writes
 
@@ -261,6 +262,7 @@ def _responded(response: StepResponse, planned: Sequence[calls.Call] = (), *, fi
     digests = events.digests(
         message={each.id: messages.digest(each, run.nonce) for each in written},
         call={each.tool_call_id: call_row_digest(each) for each in planned},
+        running={each.tool_call_id: running_digest(each) for each in planned if each.defaults is not None},
         control={each.tool_call_id: text_digest(each.signal, run.nonce) for each in planned if each.signal is not None},
         result={each.tool_call_id: calls.result_digest(each) for each in planned if each.result is not None},
     )

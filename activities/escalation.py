@@ -10,9 +10,9 @@ from activities.engine.engine import Engine
 from turngate.domain import contract
 from turngate.domain.contract import ClimbLadderInput, RecordExpiryInput, RecordExpiryResult
 from turngate.domain.tools import results
-from turngate.store.clock import from_text
+from turngate.store.clock import as_text, from_text
 from turngate.store.events import events
-from turngate.store.evidence import text_digest
+from turngate.store.events.row_digests import text_digest
 from turngate.store.requests import requests
 from turngate.store.runs import calls
 
@@ -75,7 +75,8 @@ class Escalation:
                 digest = await calls.settle(
                     conn, order.run_id, request.tool_call_id, results.expired(), nonce=request.nonce
                 )
-                payload = {"request_id": request.id, **events.digests(result={request.tool_call_id: digest})}
+                payload = {"request_id": request.id, "at": as_text(at)}
+                payload |= events.digests(result={request.tool_call_id: digest})
                 await events.append(conn, order.run_id, [("request.expired", payload)])
                 return RecordExpiryResult(status="expired")
             current = await requests.get(conn, request.id)

@@ -23,7 +23,7 @@ from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
 from turngate.store.database import Connection
 from turngate.store.events import events
-from turngate.store.evidence import text_digest
+from turngate.store.events.row_digests import text_digest
 from turngate.store.runs import calls, executions, messages, recovery, runs
 from turngate.store.runs.new_run import NewRun, open_run
 
@@ -156,7 +156,8 @@ async def take_control_call(door: Door, start: Start) -> Settled | Waits:
         return Waits(wait_of(control_call))
     await executions.finish(door.conn, run_id=run.id, tool_call_id=call.tool_call_id, state="succeeded")
     settled = await calls.settle(door.conn, run.id, call.tool_call_id, result_of(control_call), nonce=call.nonce)
-    payload = {"tool_call_id": call.tool_call_id, "tool": door.tool.name, "ok": True, "signal": control_call.signal}
+    payload = {"tool_call_id": call.tool_call_id, "tool": door.tool.name, "ok": True}
+    payload |= {"state": "succeeded", "signal": control_call.signal}
     digests = events.digests(result={call.tool_call_id: settled})
     await events.append(door.conn, run.id, [("execution.finished", {**payload, **digests})])
     return Settled(finishes=isinstance(control_call, Finish))

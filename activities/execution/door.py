@@ -33,10 +33,10 @@ from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.known_tools import KnownTool
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
+from turngate.store import evidence
 from turngate.store.clock import from_text, now
 from turngate.store.connection import Connection, note
 from turngate.store.events import events
-from turngate.store.evidence import call_row_digest
 from turngate.store.policy import grants, totals
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
@@ -418,7 +418,7 @@ class Door:
             precondition=edited.precondition,
             replaces=edited,
         )
-        return AskAgain(await question.ask(self.conn))
+        return AskAgain(await question.ask(self.conn, digests=evidence.digests_of_call(self.call)))
 
     async def ask_question_again(self, problem: str) -> AskAgain:
         """Ask a question again, because the answer does not fit the tool's own type."""
@@ -453,7 +453,7 @@ class Door:
         """Store that the call waits for a person, by this verdict (JSON); returns the digests for the log."""
         await calls.set_disposition(self.conn, self.run.id, self.call.tool_call_id, "ask", verdict)
         changed = replace(self.call, disposition="ask", verdict=verdict)
-        return events.digests(call={changed.tool_call_id: call_row_digest(changed)})
+        return {"digests": evidence.digests_of_call(changed)}
 
     async def _question(self, reason: str, verdict: Verdict | None = None) -> Question:
         """Return a question about the call, with what author's code was found to say of it; ``verdict`` None: as planned."""

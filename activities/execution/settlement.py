@@ -7,6 +7,7 @@ from typing import Self
 
 from activities.engine.engine import Engine
 from activities.execution.large_results import clip_for_model
+from turngate.domain.digest import idempotency_key
 from turngate.domain.requests import ExecutionState
 from turngate.domain.tools.failures import MAX_REASON_CHARS
 from turngate.domain.tools.presentation import PRESENTATION, warning_in
@@ -14,6 +15,7 @@ from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
 from turngate.store.database import Connection
 from turngate.store.events import events
+from turngate.store.evidence import running_digest
 from turngate.store.runs import calls, executions, runs, whole_results
 from turngate.store.together import NO_WRITES, Writes
 
@@ -53,7 +55,8 @@ async def tell_started(
 
     ``writes``: what goes to the database with it. ``last``: nothing follows in the transaction.
     """
-    payload = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, **vars(start), **more}
+    key = idempotency_key(call.run_id, call.tool_call_id)
+    payload = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "idempotency_key": key, **vars(start), **more}
     await events.append(conn, call.run_id, [("execution.started", payload)], writes=writes, last=last)
 
 
@@ -93,7 +96,8 @@ async def _finished(conn: Connection, call: calls.Call, result: CallResult) -> t
     presentation = None if result.presentation is None else PRESENTATION.validate_json(result.presentation)
     # Whether, and not what: content has no place in the record.
     warned = {"warned": True} if warning_in(result.for_model, presentation) else {}
-    return writes, {**end_payload(call, result.for_model), **warned, **digests}
+    state = end_state(result.for_model)
+    return writes, {**end_payload(call, result.for_model), "state": state, **warned, **digests}
 
 
 async def refuse(conn: Connection, call: calls.Call, failure: Failure, *, approved: str | None = None) -> None:
@@ -101,7 +105,8 @@ async def refuse(conn: Connection, call: calls.Call, failure: Failure, *, approv
     settled = await calls.settle(conn, call.run_id, call.tool_call_id, failure, nonce=call.nonce)
     payload = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "kind": failure.kind}
     of_request = {} if approved is None else {"request_id": approved}
-    digests = events.digests(result={call.tool_call_id: settled})
+    running = {} if call.edited_input is None else {call.tool_call_id: running_digest(call)}
+    digests = events.digests(result={call.tool_call_id: settled}, running=running)
     await events.append(conn, call.run_id, [("call.closed", {**payload, **of_request, **digests})])
 
 

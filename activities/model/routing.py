@@ -84,7 +84,7 @@ class ModelRouter:
         error_class = error.error_class if isinstance(error, ModelError) else "configuration"
         async with self._engine.database.write() as conn:
             if await runs.fall_back(conn, run, model=to, instead_of=before or spec):
-                payload = {"step": step.number, "from": spec, "to": to}
+                payload = {"step": step.number, "from": spec, "to": to, "instead_of": before or spec}
                 payload |= {"error_class": error_class, "message": quoted(error.message, error_id)}
                 await events.append(conn, run.id, [("run.model_fell_back", payload)])
                 return replace(run, model=to, fell_back_from=before or spec)

@@ -97,7 +97,7 @@ class PlannedStep:
             replace(each, result=closing, settled_at=at) if each.tool_call_id in ended else each for each in self.calls
         ]
         for call_id, request in ended.items():
-            payload: dict[str, object] = {"request_id": request.id, "tool_call_id": call_id, "by": by}
+            payload: dict[str, object] = {"request_id": request.id, "tool_call_id": call_id, "by": by, "at": at}
             self.events.append(("request.superseded", payload))
         self.to_settle = [each for each in self.to_settle if each.call not in ended]
         self.plan = self.plan.model_copy(update={"calls": tuple(self.to_settle)})

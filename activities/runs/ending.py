@@ -13,6 +13,7 @@ from turngate.domain.runs.outcomes import end_payload
 from turngate.domain.tools import results
 from turngate.domain.tools.control_calls import Finish
 from turngate.domain.tools.results import Failure
+from turngate.store.clock import as_text
 from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.requests import requests
@@ -37,7 +38,8 @@ async def end_run(engine: Engine, conn: Connection, order: CloseStepInput) -> ru
     # Someone may have taken an approval back while the calls were waited for; its call is asked about again.
     cancelled += await requests.cancel_pending(conn, run.id, at=order.at)
     new: list[events.NewEvent] = [
-        ("request.cancelled", {"request_id": request_id, "by": order.by}) for request_id in cancelled
+        ("request.cancelled", {"request_id": request_id, "by": order.by, "at": as_text(order.at)})
+        for request_id in cancelled
     ]
     closed = await steps.close(conn, run, run.step, _closure(order, None))
     written = [] if closed is None else [*closed.messages]

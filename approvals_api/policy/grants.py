@@ -27,6 +27,7 @@ from turngate.store import agents
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
+from turngate.store.events.row_digests import row_digest, secret_of
 from turngate.store.policy import grants, recorded_calls, totals
 from turngate.store.policy.grants import StoredGrant
 from turngate.store.requests import requests
@@ -215,7 +216,8 @@ async def create(services: Services, principal: Principal, order: GrantOrder, *,
         bounds = {"max_uses": stored.max_uses, "expires_at": stored.expires_at}
         bounds["digest"] = keyed_sha256(_secret(services), stored.pattern)
         target = {name: value for name, value in (("run_id", run_id), ("agent", agent)) if value is not None}
-        await events.append(conn, events.SYSTEM, [("grant.created", {**payload, **bounds, **target})])
+        digests = events.digests(grant={stored.id: row_digest("grant", vars(stored), secret_of(conn))})
+        await events.append(conn, events.SYSTEM, [("grant.created", {**payload, **bounds, **target, **digests})])
         return grant_view(stored)
 
     content = ["grant", wanted.model_dump_json(), run_id or "", agent or ""]
@@ -243,9 +245,7 @@ async def revoke(services: Services, principal: Principal, grant_id: str) -> Gra
         stored = await _existing(conn, grant_id)
         if not revoked:
             raise _ended(grant_view(stored))
-        payload = {"grant_id": stored.id, "by": principal.name, "tool": stored.tool_name, "scope": stored.scope}
-        used = {"uses": stored.uses, "max_uses": stored.max_uses}
-        await events.append(conn, events.SYSTEM, [("grant.revoked", {**payload, **used})])
+        await events.append(conn, events.SYSTEM, [grants.revoked_event(stored, by=principal.name)])
     return grant_view(stored)
 
 

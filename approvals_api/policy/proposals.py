@@ -6,7 +6,16 @@ from dataclasses import replace
 
 from sqlalchemy.exc import IntegrityError
 
-from approvals_api.policy.rules import as_version, changed_meanwhile, detail, difference, parsed, policy_view, readable
+from approvals_api.policy.rules import (
+    as_version,
+    changed_meanwhile,
+    detail,
+    difference,
+    parsed,
+    policy_view,
+    readable,
+    tell_changed,
+)
 from approvals_api.principal import Principal
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, ForbiddenError
@@ -52,7 +61,7 @@ async def confirm(services: Services, principal: Principal, number: int) -> Poli
                 "confirmed_by": principal.name,
                 **difference(was, wanted).members(),
             }
-            await events.append(conn, events.SYSTEM, [("policy.changed", payload)])
+            await tell_changed(conn, stored, payload)
     except IntegrityError:
         raise await changed_meanwhile(services, version) from None
     return detail(stored)

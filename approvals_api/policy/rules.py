@@ -33,6 +33,7 @@ from turngate.store import agents
 from turngate.store.access import people
 from turngate.store.database import Connection
 from turngate.store.events import events
+from turngate.store.events.row_digests import row_digest, secret_of
 from turngate.store.policy import policies, totals
 from turngate.store.policy.policies import PolicyProposal, StoredPolicy
 from turngate.wire import policy as wire
@@ -147,10 +148,16 @@ async def store_rules(
             if why is not None:
                 return await _propose(conn, principal, new, why, payload)
             stored = await policies.append_version(conn, new)
-            await events.append(conn, events.SYSTEM, [("policy.changed", payload)])
+            await tell_changed(conn, stored, payload)
     except IntegrityError:
         raise await changed_meanwhile(services, version) from None
     return detail(stored)
+
+
+async def tell_changed(conn: Connection, stored: StoredPolicy, payload: Mapping[str, object]) -> None:
+    """Append the event of a new version of the stored rules, with the digest of its row."""
+    digests = events.digests(policy={str(stored.version): row_digest("policy", vars(stored), secret_of(conn))})
+    await events.append(conn, events.SYSTEM, [("policy.changed", {**payload, **digests})])
 
 
 async def _by_ids(services: Services, source: str, wanted: Policy) -> str:
@@ -185,6 +192,7 @@ async def _propose(
     if waiting is None or (waiting.digest, waiting.proposed_by) != (new.digest, principal.name):
         waiting = await policies.propose(conn, new, why=why)
         event = {**payload, "proposal": waiting.number, "why": why, "comment": new.comment}
+        event |= events.digests(proposal={str(waiting.number): row_digest("proposal", vars(waiting), secret_of(conn))})
         await events.append(conn, events.SYSTEM, [("policy.proposed", event)])
     return detail(as_version(waiting)).model_copy(update={"proposal": waiting.number})
 

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from approvals_api.recovery.recover import live_root_ids, recover
 from approvals_api.services import Services
 from turngate.domain.digest import idempotency_key
-from turngate.store.clock import now
+from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
 from turngate.store.requests import requests
@@ -178,13 +178,16 @@ async def _count_as_started(conn: Connection, call: Call, request: requests.Requ
     approved = request if request is not None and request.status == "approved" else None
     new: list[events.NewEvent] = []
     if request is not None and request.status == "pending":
-        await requests.settle(conn, request.id, requests.Ending(status="superseded", at=now()))
-        new.append(("request.superseded", {"request_id": request.id, "tool_call_id": call.tool_call_id}))
+        at = now()
+        await requests.settle(conn, request.id, requests.Ending(status="superseded", at=at))
+        superseded = {"request_id": request.id, "tool_call_id": call.tool_call_id, "at": as_text(at)}
+        new.append(("request.superseded", superseded))
     decision_id = None if approved is None else approved.decision_id
     decision = None if decision_id is None else await requests.decision(conn, decision_id)
     digest = call.digest if approved is None else approved.digest
     if decision is not None and decision.verb == "edit":
         digest = decision.digest
+    key = idempotency_key(call.run_id, call.tool_call_id)
     await executions.begin(
         conn,
         executions.NewExecution(
@@ -192,7 +195,7 @@ async def _count_as_started(conn: Connection, call: Call, request: requests.Requ
             tool_call_id=call.tool_call_id,
             digest=digest,
             decision_id=decision_id,
-            idempotency_key=idempotency_key(call.run_id, call.tool_call_id),
+            idempotency_key=key,
             worker=WORKER,
             repeat_key=call.running_key,
         ),
@@ -203,6 +206,7 @@ async def _count_as_started(conn: Connection, call: Call, request: requests.Requ
         "attempt": 1,
         "digest": digest,
         "decision_id": decision_id,
+        "idempotency_key": key,
     }
     by = None if approved is None else approved.decided_by
     new.append(("execution.started", {**payload, "by": by, "restored": True}))

@@ -17,7 +17,7 @@ from approvals_api.validation.errors import invalid
 from turngate.domain.digest import call_digest, keyed_sha256
 from turngate.domain.errors import ConflictError
 from turngate.domain.policy.grants import WantedGrant
-from turngate.domain.requests import STATUS_OF_VERB, RequestStatus, runs_the_call
+from turngate.domain.requests import STATUS_OF_VERB, ExecutionState, RequestStatus, runs_the_call
 from turngate.domain.runs.inbox import urgent_at
 from turngate.domain.tools import results
 from turngate.domain.tools.defaults import stored
@@ -25,12 +25,15 @@ from turngate.domain.tools.results import MAX_DEPTH, Ok, as_object, is_deeper
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.connection import Connection, note
 from turngate.store.events import events
-from turngate.store.evidence import decision_digest, opening_event
+from turngate.store.events.row_digests import row_digest
+from turngate.store.evidence import decision_digest, opening_event, running_digest
 from turngate.store.policy import grants
 from turngate.store.requests import claims, precedents, requests
 from turngate.store.requests.requests import Decision, Request
 from turngate.store.runs import calls, executions
 
+STATE_OF_OUTCOME: Final[Mapping[str | None, ExecutionState]] = {"happened": "succeeded", "tell_model": "unknown"}
+"""What a person's answer about a lost call says of its execution at once."""
 GRANTING_VERBS: Final = frozenset({"approve", "edit"})
 
 
@@ -99,7 +102,8 @@ async def take_back(conn: Connection, request: Request, principal: Principal) ->
     await requests.insert_all(conn, [again])
     await precedents.remove(conn, [request.id])  # at once: it must not speak for the call that is asked about again
     who = {"by": principal.name, "role": principal.role, "credential": principal.credential}
-    payload = {"request_id": request.id, "decision_id": request.decision_id, "digest": request.digest, **who}
+    running = events.digests(running={call_id: running_digest(call)})
+    payload = {"request_id": request.id, "decision_id": request.decision_id, "digest": request.digest, **who, **running}
     withdrawn = ("request.approval_withdrawn", payload)
     revoked = await _revoke_grant(conn, request, principal)
     await events.append(conn, run_id, [withdrawn, *revoked, opening_event(again, instead_of=request.id)])
@@ -143,8 +147,7 @@ async def _revoke_grant(conn: Connection, request: Request, principal: Principal
     grant = None if request.decision_id is None else await grants.of_decision(conn, request.decision_id)
     if grant is None or grant.request_id != request.id or not await grants.revoke(conn, grant.id, by=principal.name):
         return []
-    who = {"grant_id": grant.id, "by": principal.name, "tool": grant.tool_name, "scope": grant.scope}
-    return [("grant.revoked", {**who, "uses": grant.uses, "max_uses": grant.max_uses})]
+    return [grants.revoked_event(grant, by=principal.name)]
 
 
 async def win(conn: Connection, request: Request, principal: Principal, decision: Decision) -> RequestStatus:
@@ -153,14 +156,15 @@ async def win(conn: Connection, request: Request, principal: Principal, decision
     The caller holds the request, which is pending, and has stored an approval that completes a quorum.
     """
     status = STATUS_OF_VERB[decision.verb]
+    edited: dict[str, str] = {}
     if decision.verb == "edit":
-        decision = await _edit(conn, request, decision)
+        decision, edited = await _edit(conn, request, decision)
     result = await _apply(conn, request, decision)
     ending = _ending(request, decision, status)
     is_stored = request.quorum > 1 and decision.verb == "approve"
     writes = requests.decision_writes(request.id, ending, None if is_stored else decision)
     granted = await _grant(conn, request, principal, decision)
-    digests = events.digests(result={request.tool_call_id: result})
+    digests = events.digests(result={request.tool_call_id: result}, running=edited)
     unseen = await _unseen(conn, request, decision)
     decided = ("request.decided", {**_payload(request, principal, decision, status), **unseen, **digests})
     *_stored, settled = await events.append(conn, request.run_id, [decided, *granted], writes=writes)
@@ -204,12 +208,14 @@ async def replace_by_edit(conn: Connection, request: Request, decision: Decision
 
     The caller holds the request, which is pending.
     """
-    edit = await _edit(conn, request, decision)
+    edit, running = await _edit(conn, request, decision)
     await requests.add_decision(conn, edit)
-    if not await requests.settle(conn, request.id, requests.Ending(status="superseded", at=now())):
+    at = now()
+    if not await requests.settle(conn, request.id, requests.Ending(status="superseded", at=at)):
         raise LookupError(f"request {request.id!r} has ended in this very transaction")
     payload = {"request_id": request.id, "tool_call_id": request.tool_call_id, "edited_digest": edit.digest}
     sent = {"decision_id": edit.id, "by": edit.decided_by, "content": decision_digest(edit, request.nonce)}
+    sent |= {"at": as_text(at), **events.digests(running=running)}
     await events.append(conn, request.run_id, [("request.superseded", {**payload, **sent})])
 
 
@@ -246,8 +252,11 @@ async def _apply(conn: Connection, request: Request, decision: Decision) -> str 
     return None
 
 
-async def _edit(conn: Connection, request: Request, decision: Decision) -> Decision:
-    """Store what will run in place of the model's arguments (I6); returns the decision with the digest of that call."""
+async def _edit(conn: Connection, request: Request, decision: Decision) -> tuple[Decision, dict[str, str]]:
+    """Store what will run in place of the model's arguments (I6).
+
+    Returns the decision with the digest of that call, and for the log the digest of what is stored of it, by call.
+    """
     call = await calls.get(conn, request.run_id, request.tool_call_id)
     if call is None or decision.args is None:
         raise LookupError(f"run {request.run_id!r} has no call {request.tool_call_id!r}, or the edit has no arguments")
@@ -264,7 +273,8 @@ async def _edit(conn: Connection, request: Request, decision: Decision) -> Decis
         nonce=request.nonce,
         defaults=defaults,
     )
-    return replace(decision, digest=digest)
+    changed = replace(call, edited_input=decision.args, defaults=defaults)
+    return replace(decision, digest=digest), {call.tool_call_id: running_digest(changed)}
 
 
 async def _resolve(conn: Connection, request: Request, decision: Decision) -> str | None:
@@ -312,7 +322,8 @@ async def _grant(conn: Connection, request: Request, principal: Principal, decis
         "expires_at": stored.expires_at,
         "digest": keyed_sha256(request.nonce, stored.pattern),
     }
-    return [("grant.created", {**grant, **bounds})]
+    digests = events.digests(grant={stored.id: row_digest("grant", vars(stored), request.nonce)})
+    return [("grant.created", {**grant, **bounds, **digests})]
 
 
 def _payload(request: Request, principal: Principal, decision: Decision, status: RequestStatus) -> Mapping[str, object]:
@@ -321,11 +332,14 @@ def _payload(request: Request, principal: Principal, decision: Decision, status:
         "request_id": request.id,
         "verb": decision.verb,
         "status": status,
+        "at": as_text(decided_at(request, decision)),
         "content": decision_digest(decision, request.nonce),
         "outcome": decision.outcome,
         "digest": request.digest,
         **_who(principal, decision),
     }
+    if decision.outcome in STATE_OF_OUTCOME:
+        payload |= {"tool_call_id": request.tool_call_id, "execution": STATE_OF_OUTCOME[decision.outcome]}
     if principal.machine:
         payload["machine"] = True
     if principal.traceparent is not None:

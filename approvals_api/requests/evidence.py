@@ -1,7 +1,7 @@
 """Evidence: what happened in a period, counted and sampled for auditors, from one consistent view of the store.
 
-The log is verified from its first event, because a chain proves nothing from its middle. The rows of every run with an event in
-the period are compared with the log. Nothing is written, and nothing is signed here.
+The log is verified from its first event, because a chain proves nothing from its middle. Every row that it names is compared
+with it: who started a run of another period may decide whether a decision is an exception. Nothing is written, or signed, here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from sqlalchemy import select
 
 from approvals_api.requests.views import masks_of, request_detail
 from turngate.domain.digest import framed_sha256
-from turngate.domain.errors import UnreadableContentError
 from turngate.domain.policy.terms import person_of
 from turngate.domain.runs.event_chain import ChainBreak, ChainedEvent, LogCheck
 from turngate.domain.tools.defaults import for_readers
@@ -165,7 +164,8 @@ class _Scan:
     last_hash: str = ""
     period_hash: str = ""
     noted: NotedEvents = field(default_factory=NotedEvents)
-    run_ids: dict[str, None] = field(default_factory=dict)
+    runs: int = 0
+    ledger: evidence.Ledger = field(default_factory=evidence.Ledger)
 
     def take(self, event: ChainedEvent, on_event: OnEvent | None) -> None:
         """Take the next event of the log."""
@@ -175,12 +175,12 @@ class _Scan:
         if broken is not None and self.problem is None:
             self.problem = str(broken)
         self.last_hash = event.hash
+        self.ledger.add(event)
+        self.runs += event.type == "run.started"
         self.counts.add(event)
         if not self.counts.first <= event.seq <= self.counts.last:
             return
         self.period_hash = event.hash
-        if event.run_id != events.SYSTEM:
-            self.run_ids[event.run_id] = None
         self.noted.add(event)
 
 
@@ -198,7 +198,8 @@ async def collect(conn: Connection, order: EvidenceOrder) -> EvidenceDocument:
         heads.append(f"{head.run_id}\t{head.length}\t{head.hash}")
     ended = scan.check.end(last_seq=newest)
     scan.problem = scan.problem or (None if ended is None else str(ended))
-    scan.problem = scan.problem or await _row_problem(conn, scan.run_ids)
+    different = None if scan.problem else await evidence.first_in_store(conn, scan.ledger)
+    scan.problem = scan.problem or (None if different is None else str(different))
     rows = await count_rows(conn, scan.counts, order.since, order.until)
     seed = order.seed or default_seed(first, last, scan.period_hash)
     drawn = draw(scan.counts.requests_opened, seed, order.sample)
@@ -214,7 +215,7 @@ async def collect(conn: Connection, order: EvidenceOrder) -> EvidenceDocument:
             events_digest=scan.counts.events_digest,
             heads_digest=framed_sha256(*heads),
             chains=len(heads),
-            runs_compared=len(scan.run_ids),
+            runs_compared=scan.runs,
             problem=scan.problem,
         ),
         counts=CountsEvidence(
@@ -250,17 +251,6 @@ def draw(request_ids: Iterable[str], seed: str, size: int) -> list[tuple[str, st
 
 def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-async def _row_problem(conn: Connection, run_ids: Iterable[str]) -> str | None:
-    for run_id in run_ids:
-        try:
-            different = await evidence.first_difference(conn, run_id)
-        except UnreadableContentError as unreadable:
-            return str(unreadable)
-        if different is not None:
-            return str(different)
-    return None
 
 
 async def _sampled(conn: Connection, request_id: str, rank: str) -> SampledRequest:

@@ -20,6 +20,7 @@ from turngate.domain.policy.terms import OWNERS_PREFIX, names_of
 from turngate.store.access import people, users
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
+from turngate.store.events.row_digests import row_digest
 from turngate.store.tables import (
     api_tokens,
     approvals,
@@ -91,7 +92,8 @@ async def erase_person(database: Database, name: str, *, by: str, reason: str, s
         for table, own in _rows(person).values():
             await conn.execute(delete(table).where(own))
         await people.erase(conn, person)
-        payload = {"name": person, "by": by, "why": reason, "counts": counts}
+        no_login = events.digests(login={person: row_digest("login", {"password_hash": None})})
+        payload = {"name": person, "by": by, "why": reason, "counts": counts, **no_login}
         await events.append(conn, events.SYSTEM, [("person.erased", payload)])
     if scrub:
         await database.scrub()

@@ -21,7 +21,7 @@ from turngate.domain.requests import WhileRunning
 from turngate.domain.tools import results
 from turngate.domain.tools.external import is_external
 from turngate.store import agents
-from turngate.store.clock import now
+from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.requests import requests
@@ -104,11 +104,13 @@ async def supersede(services: Services, message: QueuedMessage) -> None:
     looked after by its planner.
     """
     async with services.database.write() as conn:
-        ended = await requests.supersede(conn, message.run_id, at=now())
+        at = now()
+        ended = await requests.supersede(conn, message.run_id, at=at)
         for request in ended:
             closing = results.superseded(message.sent_by)
             digest = await calls.settle(conn, message.run_id, request.tool_call_id, closing, nonce=request.nonce)
             payload = {"request_id": request.id, "tool_call_id": request.tool_call_id, "by": message.sent_by}
+            payload["at"] = as_text(at)
             digests = events.digests(result={request.tool_call_id: digest})
             await events.append(conn, message.run_id, [("request.superseded", {**payload, **digests})])
     for request in ended:

@@ -31,6 +31,7 @@ from turngate.domain.errors import ConflictError, UnavailableError
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
+from turngate.store.events.row_digests import row_digest, secret_of
 from turngate.store.runs import messages
 from turngate.store.schedules import schedule_fires, schedules
 from turngate.store.schedules.schedule_fires import AgentAtFire
@@ -105,6 +106,8 @@ async def create(
             overlap=schedule.overlap,
             says=schedule.times.says,
             paused=paused,
+            paused_at=schedule.paused_at,
+            paused_by=schedule.paused_by,
         )
         return _Created(id=schedule.id)
 
@@ -307,4 +310,5 @@ async def _agreed(services: Services, schedule_id: str) -> ScheduleDetail:
 async def _log(conn: Connection, schedule: Schedule, what: str, *, by: str, **more: Any) -> None:
     payload = {"schedule_id": schedule.id, "name": schedule.name, "by": by}
     payload.update({name: value for name, value in more.items() if value})
+    payload |= events.digests(schedule={schedule.id: row_digest("schedule", vars(schedule), secret_of(conn))})
     await events.append(conn, events.SYSTEM, [(f"schedule.{what}", payload)])

@@ -382,10 +382,9 @@ async def stack(
 async def require_no_difference(database: Database) -> None:
     """Raise AssertionError, with the first difference, when what is stored of runs is not what the log says."""
     async with database.read() as conn:
-        async for run_id in evidence.run_ids(conn):
-            different = await evidence.first_difference(conn, run_id)
-            if different is not None:
-                raise AssertionError(str(different))
+        async for run_ids in evidence.batches(conn):
+            different = await evidence.first_of_runs(conn, run_ids)
+            assert different is None, str(different)
 
 
 async def killed(engine: Stack) -> None:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, insert, select, update
-from support.engine import OPERATOR, Cast, ListModel, Script, call, says, stack
+from sqlalchemy import Boolean, Column, Integer, Table, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+from support.engine import OPERATOR, Cast, ListModel, Script, Stack, call, says, stack
 from support.tools import Amount, Bench, Name
 from temporalio.client import Client
 
+from approvals_api.health import examine
+from approvals_api.policy import proposals, rules
+from approvals_api.principal import Principal
+from approvals_api.requests.comments import comment
+from approvals_api.requests.views import request_detail
+from approvals_api.retention import holds
 from approvals_api.runs import send_message
+from approvals_api.schedules import service as schedules
 from turngate import (
     Agent,
     Failure,
@@ -28,13 +36,20 @@ from turngate import (
     sub_agent,
     tool,
 )
+from turngate.cli.commands.events.audit import check_log
+from turngate.domain.agents.schedules import Timetable
 from turngate.domain.errors import ConflictError
+from turngate.domain.identity import ALL_SCOPES
 from turngate.store import evidence
+from turngate.store.access import sessions, tokens, users
+from turngate.store.clock import now
 from turngate.store.database import Database
+from turngate.store.requests import presence
 from turngate.store.requests import requests as stored_requests
 from turngate.store.runs import calls as stored_calls
 from turngate.store.runs import messages as stored_messages
 from turngate.store.runs.runs import Run
+from turngate.store.schedules import schedule_fires
 from turngate.store.tables import (
     approvals,
     calls,
@@ -42,101 +57,18 @@ from turngate.store.tables import (
     events,
     executions,
     messages,
+    metadata,
     published_policies,
-    queued_messages,
     requests,
     whole_results,
 )
+from turngate.store.tables.evidence import TABLES, compared_columns
 from turngate.toolkits.control_calls import finish
-from turngate.wire.orders import MessageOrder
+from turngate.wire.orders import MessageOrder, ScheduleOrder
 
-CHANGES: list[tuple[Any, dict[str, Any], str]] = [
-    (requests, {"input": '{"cents": 5}'}, "not as it was shown"),
-    (requests, {"agent_words": "All fine."}, "not as it was shown"),
-    (requests, {"preview": "nothing changes", "preview_kind": "text"}, "not as it was shown"),
-    (requests, {"risk": "high"}, "not as it was shown"),
-    (requests, {"not_by": "eve"}, "not as it was shown"),
-    (requests, {"manifest": "{}"}, "not as it was shown"),
-    (requests, {"origins": "{}"}, "not as it was shown"),
-    (requests, {"origins": None}, "not as it was shown"),
-    (requests, {"summary": "Pay nothing"}, "not as it was shown"),
-    (requests, {"summary": None}, "not as it was shown"),
-    (requests, {"digest": "0" * 64}, "the digest of request"),
-    (requests, {"rule": "another"}, "the rule of request"),
-    (requests, {"terms": '{"quorum":1,"starter_may_decide":false}'}, "the terms of request"),
-    (requests, {"rungs_climbed": 1}, "has not climbed"),
-    (requests, {"status": "rejected"}, "its status is 'rejected'"),
-    (requests, {"status": "pending", "decided_by": None, "decision_id": None, "verb": None}, "its status is 'pending'"),
-    (requests, {"decided_by": "eve"}, "its by is 'eve'"),
-    (requests, {"verb": "approve"}, "its verb is 'approve'"),
-    (requests, {"decision_id": "another"}, "its decision_id is 'another'"),
-    (calls, {"input": '{"cents": 5}'}, "call c5000 is not as it was stored"),
-    (calls, {"tool_name": "look"}, "call c5000 is not as it was stored"),
-    (calls, {"policy_version": "another"}, "call c5000 is not as it was stored"),
-    (calls, {"effect": "read"}, "call c5000 is not as it was stored"),
-    (calls, {"disposition": "run"}, "call c5000 is not as it was stored"),
-    (calls, {"verdict": '{"answer":"allow","rule":"mine"}'}, "call c5000 is not as it was stored"),
-    (calls, {"recorded_call_id": "another"}, "call c5000 is not as it was stored"),
-    (
-        calls,
-        {"signal": '{"signal":"finish","answer":"Paid."}'},
-        "no event accounts for what call c5000 asks of its run",
-    ),
-    (calls, {"child_run_id": "run_another"}, "the run that answers call c5000"),
-    (calls, {"result": '{"tag":"ok","value":{"paid":9000}}'}, "the result of call c5000 is not as it was stored"),
-    (calls, {"result": None}, "the result of call c5000 is missing"),
-    (calls, {"presentation": "[]"}, "the result of call c5000 is not as it was stored"),
-    (calls, {"whole_result": "0" * 64}, "the result of call c5000 is not as it was stored"),
-    (calls, {"edited_input": '{"cents": 9000}'}, "is not the one that was edited"),
-    (decisions, {"args": '{"cents": 9000}'}, "the digest of the edit of request"),
-    (decisions, {"digest": "0" * 64}, "is not the one that was decided"),
-    (decisions, {"decided_by": "eve"}, "the by of decision"),
-    (decisions, {"verb": "approve"}, "the verb of decision"),
-    (decisions, {"credential": "token:another"}, "the decision of request"),
-    (decisions, {"message": "As the owner wished."}, "the decision of request"),
-    (decisions, {"grant_wanted": "{}"}, "the decision of request"),
-    (decisions, {"looked_ms": 60_000}, "the decision of request"),
-    (decisions, {"looked_ms": None}, "the decision of request"),
-    (decisions, {"seen_percent": 100}, "the decision of request"),
-    (decisions, {"created_at": "2026-01-01T00:00:00.000000+00:00"}, "the decision of request"),
-    (executions, {"digest": "0" * 64}, "the digest of the execution"),
-    (executions, {"decision_id": None}, "the decision_id of the execution"),
-]
-
-
-STORY: list[tuple[Any, dict[str, Any], dict[str, Any], str]] = [
-    (messages, {"role": "user", "step": None}, {"parts": '[{"type":"text","text":"Do more."}]'}, "message msg_"),
-    (messages, {"role": "assistant", "step": 1}, {"parts": '[{"type":"text","text":"I look."}]'}, "message msg_"),
-    (messages, {"role": "assistant", "step": 1}, {"provider_options": '{"a":1}'}, "message msg_"),
-    (messages, {"role": "assistant", "step": 2}, {"parent_id": None}, "message msg_"),
-    (messages, {"role": "assistant", "step": 2}, {"step": 9}, "message msg_"),
-    (messages, {"role": "assistant", "step": 2}, {"role": "user"}, "message msg_"),
-    (messages, {"role": "tool", "step": 1}, {"parts": "[]"}, "the results of step 1 are not those of its calls"),
-    (messages, {"role": "tool", "step": 1}, {"parts": "no JSON"}, "the results of step 1 are not those of its calls"),
-    (messages, {"role": "tool", "step": 1}, {"parent_id": None}, "the results of step 1 are not those of its calls"),
-    (messages, {"role": "user", "step": 3}, {"parts": '[{"type":"text","text":"Pay."}]'}, "message msg_"),
-    (
-        messages,
-        {"role": "assistant", "step": 5},
-        {"parts": '[{"type":"text","text":"Nothing is paid."}]'},
-        "message msg_",
-    ),
-    (queued_messages, {}, {"text": "Pay twice."}, "the queued message msg_"),
-    (queued_messages, {}, {"sent_by": "eve"}, "the queued message msg_"),
-    (queued_messages, {}, {"while_running": "queue"}, "the queued message msg_"),
-    (whole_results, {}, {"text": "All is well."}, "the whole result of call r is not the one that was stored"),
-    (calls, {"tool_call_id": "r"}, {"whole_result": None}, "the result of call r is not as it was stored"),
-    (calls, {"tool_call_id": "r"}, {"presentation": None}, "the result of call r is not as it was stored"),
-    (
-        calls,
-        {"tool_call_id": "h"},
-        {"child_run_id": None},
-        "the run that answers call h is not the one that was started",
-    ),
-    (calls, {"tool_call_id": "f"}, {"signal": '{"signal":"finish","answer":"No."}'}, "what call f asks of its run"),
-    (calls, {"tool_call_id": "q"}, {"result": '{"tag":"ok","value":{"cents":9}}'}, "the result of call q is not what"),
-]
-"""Table, row, change, problem: in a run with a message, a large result, a correction, a question, a sub-agent and an answer."""
+ADMIN = Principal(name="root", via="session", scopes=ALL_SCOPES, role="admin")
+SHADOW = '[[rule]]\nname = "{}"\nverdict = "ask"\ntools = ["look"]\nshadow = true\n'
+ALLOW = '[[rule]]\nname = "three"\nverdict = "allow"\ntools = ["pay"]\n'
 
 
 async def difference(database: Database, run: Run) -> str:
@@ -152,23 +84,136 @@ def paying(*cents: int) -> ListModel:
     )
 
 
-async def test_i15_every_change_of_an_edited_call_is_found(client: Client, database: Database, bench: Bench) -> None:
-    """I15: each changed column of request, call, decision and execution is named, and undone agrees again."""
-    async with stack(client, database, bench.pay, model=paying(5_000)) as engine:
+async def verified(database: Database) -> str:
+    """Return what ``turngate audit verify`` finds; "" when everything agrees."""
+    async with database.read() as conn:
+        return (await check_log(conn)).broken or ""
+
+
+async def fill_what_is_of_no_run(engine: Stack) -> None:
+    """Write users, tokens, sessions, holds, rules, a proposal and a schedule, as people do."""
+    services = engine.services
+    async with engine.database.write() as conn:
+        await users.add(conn, users.User(name="ann", role="admin", password_hash="$argon2id$1"), by="root")
+    async with engine.database.write() as conn:
+        await users.set_disabled(conn, "ann", disabled=True, by="root")
+    async with engine.database.write() as conn:
+        await tokens.issue(conn, tokens.NewToken(name="ci", scopes=["runs:write"]), by="root")
+    async with engine.database.write() as conn:
+        await tokens.revoke(conn, by="root", name="ci")
+    async with engine.database.write() as conn:
+        await sessions.begin(conn, "ann", role="admin")
+    held = await holds.add(engine.database, "agent", reason="A lawsuit.", by="root")
+    await holds.remove(engine.database, held.id, reason="Settled.", by="root")
+    await rules.store_rules(services, ADMIN, source=SHADOW.format("one"), comment="The first.")
+    four_eyes = replace(services, settings=replace(services.settings, policy_four_eyes=True))
+    await rules.store_rules(four_eyes, ADMIN, source=SHADOW.format("two") + ALLOW, comment="Looser.")
+    await proposals.refuse(services, ADMIN, 1)
+    nightly = ScheduleOrder(name="nightly", agent="agent", input="Go.", timetable=Timetable(cron="0 3 * * *"))
+    schedule = await schedules.create(services, OPERATOR, nightly)
+    async with engine.database.write() as conn:
+        agent = schedule_fires.AgentAtFire(version="1", model="scripted:test")
+        await schedule_fires.settle(conn, schedule.id, now(), agent, by="operator")
+    await schedules.delete(services, OPERATOR, "nightly")
+
+
+async def change_and_find(database: Database, table: Table, column: Column[Any]) -> None:
+    """Change a column of a row, past everything, and find what `audit verify` says; then undo it.
+
+    A change that the database itself refuses, because other rows name this one, can't be made.
+    """
+    async with database.read() as conn:
+        rows = [dict(row) for row in (await conn.execute(table.select())).mappings()]
+    assert rows, f"no row of {table} to change"
+    row = next((each for each in rows if each[column.name] is not None), rows[0])
+    changed = {**row, column.name: other(column, row[column.name])}
+
+    async def write(before: dict[str, Any], after: dict[str, Any]) -> None:
+        this = [each == before[each.name] for each in table.primary_key]
+        async with database.write() as conn:
+            await conn.execute(update(table).where(*this).values({column: after[column.name]}))
+
+    with suppress(IntegrityError):
+        await write(row, changed)
+        broken = await verified(database)
+        assert f"{table.name} " in broken, (table.name, column.name, broken)
+        names_the_row = ("run_id", *(TABLES[table.name].key if table.name in TABLES else ()))
+        if column.name not in names_the_row:
+            assert f", {column.name}: " in broken, (table.name, column.name, broken)
+        await write(changed, row)
+        assert await verified(database) == "", (table.name, column.name)
+
+
+def other(column: Column[Any], value: Any) -> Any:
+    """Return another value for a column."""
+    if isinstance(column.type, Boolean):
+        return not value
+    if isinstance(column.type, Integer):
+        return (value or 0) + 1
+    if value and column.name.endswith("_at"):
+        return "2026-01-01T00:00:00.000000+00:00"
+    return "another" if value != "another" else "one more"
+
+
+@pytest.mark.unencrypted  # an encrypted store finds a change of content by itself (tests/unit/store/test_encryption.py)
+async def test_i15_every_change_of_a_compared_column_is_named(client: Client, database: Database, bench: Bench) -> None:
+    """I15: with a row in every compared table, `audit verify` names table and column of each change; undone, it agrees."""
+
+    def present(params: Name, result: Ok | Failure) -> Presentation:
+        del result
+        return (TextBlock(text=params.name),)
+
+    @tool(effect="read", ask=False, present=present)
+    async def report(params: Name) -> str:
+        """Write a report."""
+        return params.name * 4_000
+
+    choose = interaction_tool(name="choose", description="Ask how much.", params=Name, answer=Amount)
+    helper = Agent(name="helper", instructions="Help.", toolkit=Toolkit.of(), model="scripted:helper")
+    parent = ListModel(
+        says("I pay.", call("pay", '{"cents": 5000}', "p")),
+        says(call("pay", '{"cents": 5}', "twice")),
+        says(call("pay", '{"cents": 6}', "granting")),
+        says(call("pay", '{"cents": 6}', "granted")),
+        says("I report.", call("report", '{"name": "long"}', "r")),
+        says("I…").model_copy(update={"malformed": "it ended in the middle of a word"}),
+        says(call("helper", '{"task": "Help."}', "h"), call("choose", '{"name": "How much?"}', "q")),
+        says(call("finish", '{"answer": "All is paid."}', "f")),
+    )
+    models = Cast(test=parent, helper=Script(says("Gladly.")))
+    five = {"at": "/cents", "op": "eq", "value": 5}
+    two = Rule.model_validate({"name": "two", "verdict": "ask", "tools": ["pay"], "args": [five], "quorum": 2})
+    tools, limits = (bench.pay, report, choose, sub_agent(helper), finish), Limits(result_chars=1_000)
+    async with stack(client, database, *tools, model=models, limits=limits, policy=Policy(rule=[two])) as engine:
+        await fill_what_is_of_no_run(engine)
         run = await engine.start()
-        edit = {"args": json.dumps({"cents": 70}), "looked_ms": 4_000, "seen_percent": 80}
-        await engine.decide(await engine.request(run), "edit", **edit)
-        await engine.ended(run)
-    assert bench.paid == [70]
-    assert await difference(database, run) == ""
-    for table, changed, problem in CHANGES:
+        request = await engine.request(run)
+        order = MessageOrder(input="And report.", while_running="inject")
+        await send_message.send(engine.services, OPERATOR, run.id, order)
+        await comment(engine.services, OPERATOR, request.id, text="Is this right?")
         async with database.write() as conn:
-            before = (await conn.execute(table.select())).mappings().one()
-            await conn.execute(update(table).values(**changed))
-        assert problem in await difference(database, run), changed
-        async with database.write() as conn:
-            await conn.execute(update(table).values(**{name: before[name] for name in changed}))
-        assert await difference(database, run) == ""
+            await presence.note_first(conn, run_id=run.id, request_id=request.id, viewer="operator")
+        await engine.decide(request, "edit", args='{"cents": 70}', message="Less.", looked_ms=4_000, seen_percent=80)
+        twice = await engine.request(run)
+        await engine.decide(twice, "approve", message="Once.")
+        await engine.decide(twice, "approve", by=replace(OPERATOR, name="second"), message="Twice.")
+        grant = {"pattern": {"tool": "pay", "open": ["cents"]}, "scope": "run", "max_uses": 2, "note": "As always."}
+        await engine.decide(await engine.request(run), "approve", grant=grant)
+        question = await engine.request(run, kind="question")
+        await engine.decide(question, "respond", args='{"cents": 5}')
+        assert (await engine.ended(run)).status == "completed"
+    assert await verified(database) == ""
+    for name in TABLES:
+        table = metadata.tables[name]
+        for column in sorted(
+            compared_columns(name) - ({"id"} if name == "runs" else set())
+        ):  # the chain has a run's id
+            await change_and_find(database, table, table.c[column])
+    await change_and_find(database, whole_results, whole_results.c.text)
+    async with database.write() as conn:
+        row = dict((await conn.execute(messages.select().where(messages.c.run_id == run.id))).mappings().first() or {})
+        await conn.execute(insert(messages).values(**{**row, "id": "msg_planted"}))
+    assert "messages msg_planted, id: no event accounts for it" in await difference(database, run)
 
 
 async def test_no_digest_tells_what_it_is_of_without_the_nonce(client: Client, sqlite: Database, bench: Bench) -> None:
@@ -210,57 +255,6 @@ async def test_no_digest_tells_what_it_is_of_without_the_nonce(client: Client, s
     assert run.nonce not in logged
 
 
-async def test_i15_every_change_of_messages_and_results_is_found(
-    client: Client, database: Database, bench: Bench
-) -> None:
-    """I15: what the run was asked, what its model and people answered, and what its calls returned, are compared."""
-
-    def present(params: Name, result: Ok | Failure) -> Presentation:
-        del result
-        return (TextBlock(text=params.name),)
-
-    @tool(effect="read", ask=False, present=present)
-    async def report(params: Name) -> str:
-        """Write a report."""
-        return params.name * 4_000
-
-    choose = interaction_tool(name="choose", description="Ask how much.", params=Name, answer=Amount)
-    helper = Agent(name="helper", instructions="Help.", toolkit=Toolkit.of(), model="scripted:helper")
-    parent = ListModel(
-        says("I pay.", call("pay", '{"cents": 5}', "p")),
-        says("I report.", call("report", '{"name": "long"}', "r")),
-        says("I…").model_copy(update={"malformed": "it ended in the middle of a word"}),
-        says(call("helper", '{"task": "Help."}', "h"), call("choose", '{"name": "How much?"}', "q")),
-        says(call("finish", '{"answer": "All is paid."}', "f")),
-    )
-    models = Cast(test=parent, helper=Script(says("Gladly.")))
-    tools = bench.pay, report, choose, sub_agent(helper), finish
-    async with stack(client, database, *tools, model=models, limits=Limits(result_chars=1_000)) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        order = MessageOrder(input="And report.", while_running="inject")
-        await send_message.send(engine.services, OPERATOR, run.id, order)
-        await engine.decide(request, "approve")
-        await engine.decide(await engine.request(run, kind="question"), "respond", args='{"cents": 5}')
-        assert (await engine.ended(run)).status == "completed"
-    for table, row, changed, problem in STORY:
-        only = [table.c[name] == value for name, value in row.items()]
-        only += [table.c.run_id == run.id] if "run_id" in table.c else []
-        async with database.write() as conn:
-            before = (await conn.execute(table.select().where(*only))).mappings().first()
-            assert before is not None, row
-            this = [column == before[column.name] for column in table.primary_key]
-            await conn.execute(update(table).where(*this).values(**changed))
-        assert problem in await difference(database, run), (row, changed)
-        async with database.write() as conn:
-            await conn.execute(update(table).where(*this).values(**before))
-        assert await difference(database, run) == ""
-    async with database.write() as conn:
-        row = dict((await conn.execute(messages.select().where(messages.c.run_id == run.id))).mappings().first() or {})
-        await conn.execute(insert(messages).values(**{**row, "id": "msg_planted"}))
-    assert "no event accounts for message msg_planted" in await difference(database, run)
-
-
 @pytest.mark.parametrize("is_known", [True, False])
 async def test_i15_an_edit_that_was_asked_about_again_agrees(
     client: Client, sqlite: Database, bench: Bench, *, is_known: bool
@@ -293,7 +287,7 @@ async def test_i15_an_edit_that_was_asked_about_again_agrees(
         assert await difference(sqlite, run) == ""
         async with sqlite.write() as conn:
             await conn.execute(update(calls).values(edited_input='{"cents": 9000}'))
-        assert "is not the one that was edited" in await difference(sqlite, run)
+        assert "edited_input: it is not as" in await difference(sqlite, run)
         async with sqlite.write() as conn:
             await conn.execute(update(calls).values(edited_input=again.input))
         for name in ("ann", "bob"):
@@ -309,7 +303,7 @@ async def test_i15_rows_that_come_or_go_are_found(client: Client, sqlite: Databa
         run = await engine.start()
         await engine.decide(await engine.request(run), "edit", args=json.dumps({"cents": 70}))
         await engine.ended(run)
-    for table, problem in ((executions, "is missing"), (decisions, "is not the one that was decided")):
+    for table, problem in ((executions, "the row is missing"), (decisions, "the row is missing")):
         async with sqlite.write() as conn:
             row = (await conn.execute(table.select())).mappings().one()
             await conn.execute(delete(table))
@@ -320,7 +314,7 @@ async def test_i15_rows_that_come_or_go_are_found(client: Client, sqlite: Databa
         row = (await conn.execute(requests.select())).mappings().one()
         more = {"id": "rq_planted", "decision_id": None}
         await conn.execute(insert(requests).values(**{**row, **more}))
-    assert "no event opened request rq_planted" in await difference(sqlite, run)
+    assert "requests rq_planted: no event accounts for this row" in await difference(sqlite, run)
 
 
 @pytest.mark.unencrypted  # it finds a row by its content
@@ -338,15 +332,15 @@ async def test_i15_a_decision_of_another_person_is_found(
     async with sqlite.write() as conn:
         rows = [dict(row) for row in (await conn.execute(decisions.select())).mappings()]
         await conn.execute(delete(decisions))
-    assert "is not the one that was decided" in await difference(sqlite, run)
+    assert "the row is missing" in await difference(sqlite, run)
     async with sqlite.write() as conn:
         await conn.execute(insert(decisions), rows)
         await conn.execute(update(requests).where(requests.c.input.contains("6000")).values(decided_by="eve"))
-    assert "its by is 'eve'; the log says" in await difference(sqlite, run)
+    assert "decided_by: it is 'eve'; request.decided says" in await difference(sqlite, run)
 
 
 async def test_i15_a_request_that_waits_is_compared_too(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I15: an approval that was written into the table, past the API, is found before and after anything runs by it."""
+    """I15, I6: an approval that was written past the API is found; a changed request isn't shown and can't be decided."""
     async with stack(client, sqlite, bench.pay, model=paying(5_000)) as engine:
         run = await engine.start()
         request = await engine.request(run)
@@ -354,9 +348,32 @@ async def test_i15_a_request_that_waits_is_compared_too(client: Client, sqlite: 
         async with sqlite.write() as conn:
             forged = {"status": "approved", "decided_by": "the-ceo", "verb": "approve", "decision_id": "forged"}
             await conn.execute(update(requests).values(**forged))
-        assert f"request {request.id} is approved; the log says pending" in await difference(sqlite, run)
+        assert f"requests {request.id}, status: it is 'approved'; request.opened says 'pending'" in await difference(
+            sqlite, run
+        )
         async with sqlite.write() as conn:
             await conn.execute(update(requests).values(status="pending", decided_by=None, verb=None, decision_id=None))
+        for column, value in {
+            "input": '{"cents": 5}',
+            "summary": "Pay nothing",
+            "manifest": "{}",
+            "terms": '{"quorum":1,"starter_may_decide":false}',
+        }.items():
+            async with sqlite.write() as conn:
+                await conn.execute(update(requests).values({column: value}))
+            with pytest.raises(
+                ConflictError, match=rf"changed in the database .*\(column {column}\).* Don't decide it"
+            ):
+                await engine.decide(request, "approve")
+            async with sqlite.read() as conn:
+                with pytest.raises(ConflictError, match=f"column {column}"):
+                    await request_detail(conn, request.id)
+            named = [each for each in (await examine(engine.services)).checks if each.name == "requests"]
+            assert request.id in named[0].says
+            assert column in named[0].says
+            async with sqlite.write() as conn:
+                await conn.execute(update(requests).values({column: getattr(request, column)}))
+        assert not [each for each in (await examine(engine.services)).checks if each.name == "requests"]
         await engine.decide(request, "reject")
         await engine.ended(run)
 
@@ -372,7 +389,7 @@ async def test_i15_an_approval_that_no_one_gave_is_found(client: Client, sqlite:
         async with sqlite.write() as conn:
             forged = {"request_id": request.id, "decided_by": "the-ceo", "decision_id": "forged", "message": ""}
             await conn.execute(insert(approvals).values(**forged, created_at=request.created_at))
-        assert "an approval of request" in await difference(sqlite, run)
+        assert "approvals forged: no event accounts for this row" in await difference(sqlite, run)
         async with sqlite.write() as conn:
             await conn.execute(delete(approvals).where(approvals.c.decision_id == "forged"))
         await engine.decide(request, "approve", by=replace(OPERATOR, name="second"))
@@ -380,4 +397,4 @@ async def test_i15_an_approval_that_no_one_gave_is_found(client: Client, sqlite:
     assert await difference(sqlite, run) == ""
     async with sqlite.write() as conn:
         await conn.execute(update(approvals).where(approvals.c.decided_by == "second").values(decided_by="the-ceo"))
-    assert "an approval of request" in await difference(sqlite, run)
+    assert "decided_by: it is 'the-ceo'; request.decided says 'second'" in await difference(sqlite, run)

@@ -1,125 +1,120 @@
 """Evidence (I15): what the log says of the stored rows, so that a row that was changed after the fact is found.
 
-The chain of events cannot be changed unseen, but people decide by the rows: requests, calls, messages, decisions. Each event
-that writes one therefore carries a digest of its bytes, and :func:`first_difference` compares. A row's digest is over what
-the database returns, so text that the columns had to change (``turngate.store.storable``) is hashed as it is stored.
+The chain of events cannot be changed unseen, but people decide by the rows: requests, calls, messages, decisions, runs, grants,
+users, rules. :mod:`turngate.store.tables.evidence` says, as data, what events say of which columns. A :class:`Ledger` reads a
+log by it, and compares rows with what it read.
 
-An event's ``digests`` (:func:`turngate.store.events.events.digests`) are by :data:`KINDS`. The results message of a step has
-none: it holds nothing but the results of its calls, and is compared with them. Logs of 0.1.0 have no ``digests``; what they do
-not have is not compared.
+A digest is over what the database returns, so text that the columns had to change (``turngate.store.storable``) is hashed as it
+is stored. It is keyed: with the nonce of the run whose chain it is in, or with a secret of an encrypted store
+(:func:`secret_of`). What the events of earlier versions don't have is not compared.
 
 When content is erased, what the log had digests of is gone. So the event ``conversation.erased`` has one digest of all rows of
-its run as erasing left them (:func:`rows_digest`), and from then on the rows are compared with that. Whether they were as the
-log said until then was compared first, and the event says it.
+its run as erasing left them (:func:`rows_digest`), and from then on those rows are compared with that, and with the values in
+payloads. Whether they were as the log said until then was compared first, and the event says it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import JsonValue, ValidationError
-from sqlalchemy import select
-from sqlalchemy.engine import RowMapping
+from sqlalchemy import Column, ColumnElement, Table, literal, select, true, tuple_
 
 from turngate.domain.conversation.clipping import result_digest
 from turngate.domain.conversation.history import CLOSED_BY_REPAIR
-from turngate.domain.digest import call_digest, derived_id, framed_sha256, keyed_sha256
+from turngate.domain.digest import call_digest, derived_id, framed_sha256
 from turngate.domain.errors import UnreadableContentError
-from turngate.domain.runs.budgets import AFTER_THE_STEP
 from turngate.domain.runs.event_chain import ChainBreak, ChainedEvent
-from turngate.domain.tools.defaults import stored
-from turngate.domain.tools.results import Failure, Ok, as_object
+from turngate.domain.tools.results import Ok, as_object
 from turngate.domain.tools.tool import ToolManifest
 from turngate.store.database import Connection
 from turngate.store.events import audit
-from turngate.store.events.events import NewEvent
-from turngate.store.requests import requests
-from turngate.store.requests.requests import Approval, Decision, Request
-from turngate.store.runs import calls, executions, messages, queued_messages, steps, whole_results
+from turngate.store.events.events import SYSTEM, NewEvent
+from turngate.store.events.row_digests import Row, changed_column, row_digest, secret_of, text_digest
+from turngate.store.requests.requests import Decision, Request
+from turngate.store.runs import messages, steps, whole_results
 from turngate.store.runs.calls import Call
-from turngate.store.runs.executions import Execution
-from turngate.store.runs.queued_messages import QueuedMessage
-from turngate.store.runs.steps import Step
-from turngate.store.storable import storable, stored_digest
-from turngate.store.tables import approvals as approvals_table
-from turngate.store.tables import decisions as decisions_table
-from turngate.store.tables import runs as runs_table
+from turngate.store.tables import metadata, requests, runs
+from turngate.store.tables.evidence import (
+    CONTENT,
+    DIGESTS,
+    FACTS,
+    RUN,
+    TABLES,
+    UNCHANGED,
+    UNKNOWN,
+    About,
+    Always,
+    Fact,
+    InPayload,
+    Interrupter,
+    InWords,
+    OneMore,
+    Source,
+)
 
 READ_AT_ONCE: Final = 200
-
-REQUEST_FIELDS: Final = (
-    "id", "run_id", "tool_call_id", "kind", "agent", "tool_name", "manifest", "input", "digest", "rule", "reason", "risk",
-    "agent_words", "preview_kind", "preview", "not_by", "expires_at", "created_at", "path", "quorum",
-)  # fmt: skip
-"""What never changes in a request once it is open. Its terms change when it climbs its ladder, and have a digest of their own."""
-ADDED_TO_REQUESTS: Final = ("origins", "summary", "masked_input", "lost_start", "defaults")
-CALL_FIELDS: Final = (
-    "run_id", "tool_call_id", "step", "position", "tool_name", "input", "repeat_key", "digest", "policy_version", "effect",
-)  # fmt: skip
-"""What never changes in a call once it is planned. Its disposition and verdict do, where policy judges it again."""
-DECISION_FIELDS: Final = (
-    "id", "request_id", "verb", "digest", "args", "message", "outcome", "decided_by", "created_at", "grant_wanted", "credential",
-)  # fmt: skip
-ADDED_TO_DECISIONS: Final = ("looked_ms", "seen_percent")
-KINDS: Final = {
-    "call": "call {}",
-    "control": "what call {} asks of its run",
-    "result": "the result of call {}",
-    "message": "message {}",
-    "queued": "the queued message {}",
-}
-"""What an event's ``digests`` are of, by the id of the call or message, in words."""
-MAY_CHANGE: Final = frozenset({"call", "control"})
-"""Kinds of which the newest digest counts; what the others are of is written once."""
-ENDINGS: Final = ("expired", "cancelled", "superseded")
+"""How many runs, or rows of a table of no run, are read at once."""
+EVENTS_AT_ONCE: Final = 5_000
+"""How many events the runs that are compared together have at most, unless a single one has more."""
+A_TRANSACTION: Final = timedelta(minutes=5)
+"""How far the instants of a row and of its event may be apart."""
+FIRST_KINDS: Final = frozenset({"call", "control", "result", "message"})
+"""Kinds of digests that every row of a run has whose first event has any."""
 ERASED: Final = "conversation.erased"
-CLIMBS: Final = ("request.reminded", "request.escalated", "request.delegated")
+OF_ERASED: Final = {
+    "requests": "requests",
+    "calls": "calls",
+    "decisions": "decisions",
+    "approvals": "approvals",
+    "executions": "executions",
+    "messages": "messages",
+    "queued": "queued_messages",
+    "steps": "steps",
+}
+"""The tables that :func:`rows_digest` is over, by their names in it."""
+BY_REQUEST: Final = ("decisions", "approvals", "comments", "views", "grants")
+"""Tables whose rows name a request, not a run."""
 
 
 def request_digest(request: Request) -> str:
-    """Return the digest of what a person is shown of a request.
-
-    Fields that were added later are part of it where they have a value: older requests have none, and keep their digest.
-    """
-    return stored_digest(request_values(request), request.nonce)
+    """Return the digest of what a person is shown of a request."""
+    return row_digest("request", vars(request), request.nonce)
 
 
 def call_row_digest(call: Call) -> str:
     """Return the digest of a call as it was planned, with what policy says of it."""
-    manifest = () if call.manifest is None else ("manifest",)
-    return _digest(call, (*CALL_FIELDS, "disposition", "verdict", "recorded_call_id", *manifest), call.nonce)
+    return row_digest("call", vars(call), call.nonce)
 
 
-def calls_digest(planned: Iterable[Call]) -> str:
-    """Return the digest of the calls of one step, as planned, in the model's order; logs of earlier releases have it."""
-    return framed_sha256(*(_digest(each, CALL_FIELDS, "") for each in planned))
+def running_digest(call: Call) -> str:
+    """Return the digest of what runs in place of the model's own arguments, and of what it leaves out."""
+    return row_digest("running", vars(call), call.nonce)
+
+
+def digests_of_call(call: Call) -> dict[str, dict[str, str]]:
+    """Return the digests of a call that was judged again, or edited, as :func:`turngate.store.events.events.digests` has them."""
+    return {"call": {call.tool_call_id: call_row_digest(call)}, "running": {call.tool_call_id: running_digest(call)}}
 
 
 def decision_digest(decision: Decision, nonce: str) -> str:
-    """Return the digest of what a person sent. Fields that were added later: as in :func:`request_digest`.
-
-    ``nonce``: the request's.
-    """
-    return stored_digest(decision_values(decision), nonce)
+    """Return the digest of what a person sent. ``nonce``: the request's."""
+    return row_digest("decision", vars(decision), nonce)
 
 
 def request_values(request: Request) -> dict[str, object]:
     """Return what :func:`request_digest` is over, by name."""
-    return {name: getattr(request, name) for name in (*REQUEST_FIELDS, *_present(request, ADDED_TO_REQUESTS))}
+    return {name: getattr(request, name) for name in DIGESTS["request"].columns}
 
 
 def decision_values(decision: Decision) -> dict[str, object]:
     """Return what :func:`decision_digest` is over, by name."""
-    return {name: getattr(decision, name) for name in (*DECISION_FIELDS, *_present(decision, ADDED_TO_DECISIONS))}
-
-
-def text_digest(text: str, nonce: str) -> str:
-    """Return the digest of a request's terms, or of what a call asks of its run (both JSON)."""
-    return keyed_sha256(nonce, storable(text))
+    return {name: getattr(decision, name) for name in DIGESTS["decision"].columns}
 
 
 def opening_event(request: Request, **more: object) -> NewEvent:
@@ -130,6 +125,8 @@ def opening_event(request: Request, **more: object) -> NewEvent:
     of_call = {"request_id": request.id, "tool_call_id": request.tool_call_id, "tool": request.tool_name}
     of_question = {"kind": request.kind, "rule": request.rule, "digest": request.digest}
     content = {"content": request_digest(request), "terms": text_digest(request.terms, request.nonce)}
+    if request.parked_at is not None:
+        content["parked_at"] = request.parked_at
     return "request.opened", {**of_call, **of_question, **content, **more}
 
 
@@ -138,515 +135,239 @@ async def first_difference(conn: Connection, run_id: str) -> ChainBreak | None:
 
     The events' own chain is checked by ``turngate.domain.runs.event_chain``. Nothing is written.
     """
+    return await first_of_runs(conn, [run_id])
+
+
+async def first_of_runs(conn: Connection, run_ids: Sequence[str]) -> ChainBreak | None:
+    """Compare the rows of some runs with their events, as :func:`first_difference` does."""
     try:
-        run = await _RunEvidence.read(conn, run_id)
+        for run in await _read(conn, run_ids):
+            different = next(run.differences(), None)
+            if different is not None:
+                return different
     except UnreadableContentError as unreadable:
-        return ChainBreak(run_id=run_id, run_seq=0, problem=str(unreadable))
-    return next(run.differences(), None)
+        return ChainBreak(run_id=run_ids[0] if len(run_ids) == 1 else "", run_seq=0, problem=str(unreadable))
+    return None
+
+
+async def first_in_store(conn: Connection, ledger: Ledger) -> ChainBreak | None:
+    """Compare all rows of a store with its log. ``ledger``: it has read the whole log; rows of runs are compared without it."""
+    async for run_ids in batches(conn):
+        different = await first_of_runs(conn, run_ids)
+        if different is not None:
+            return different
+    try:
+        return await ledger.first_difference(conn)
+    except UnreadableContentError as unreadable:
+        return ChainBreak(run_id="", run_seq=0, problem=str(unreadable))
 
 
 async def rows_digest(conn: Connection, run_id: str) -> str:
     """Return the digest of a run's rows as they are now, for the event that says what was erased of them."""
-    return (await _RunEvidence.read(conn, run_id)).rows_digest()
+    return (await _read(conn, [run_id]))[0].rows_digest()
 
 
 def is_complete(started: ChainedEvent) -> bool:
     """Tell from its first event whether a run's messages, results and verdicts all have digests in the log."""
-    return "digests" in _logged(started).payload
+    return bool(_payload(started.payload).get("digests"))
 
 
-async def run_ids(conn: Connection) -> AsyncIterator[str]:
-    """Yield the id of every run, in order; read in batches."""
-    query, last = select(runs_table.c.id).order_by(runs_table.c.id).limit(READ_AT_ONCE), ""
-    while batch := list((await conn.execute(query.where(runs_table.c.id > last))).scalars()):
-        for run_id in batch:
-            yield run_id
-        last = batch[-1]
+async def batches(conn: Connection) -> AsyncIterator[list[str]]:
+    """Yield the ids of all runs, in order, in batches of a bounded number of events."""
+    query, last = select(runs.c.id, runs.c.event_count).order_by(runs.c.id).limit(READ_AT_ONCE), ""
+    while rows := (await conn.execute(query.where(runs.c.id > last))).all():
+        batch, count = list[str](), 0
+        for row in rows:
+            if batch and count + row.event_count > EVENTS_AT_ONCE:
+                yield batch
+                batch, count = [], 0
+            batch.append(row.id)
+            count += row.event_count
+        yield batch
+        last = rows[-1].id
 
 
-@dataclass(frozen=True, kw_only=True)
-class _LoggedEvent:
+# What a log says.
+
+
+class _Place(NamedTuple):
+    """An event, as problems name it."""
+
+    run_id: str
     run_seq: int
     type: str
-    payload: Mapping[str, Any]
-    lacks_words: bool = False
 
-    @property
-    def digests(self) -> Mapping[str, Mapping[str, str]]:
-        """Kind → id → digest, of the rows that were written with it."""
-        by_kind: Mapping[str, Mapping[str, str]] = self.payload.get("digests", {})
-        return by_kind
+
+class _Expected(NamedTuple):
+    """What a column is to hold, by the newest event about it."""
+
+    event: _Place
+    source: Source
+    value: Any
+
+
+class _Digest(NamedTuple):
+    event: _Place
+    digest: str
 
 
 @dataclass
-class _RequestLog:
-    """What the log says of one request: how it was opened, what happened to it since, and how often it climbed.
+class Ledger:
+    """What a log says of rows, by :data:`FACTS` and :data:`DIGESTS`. Give it events in order; its size follows from their rows.
 
-    ``approvals``: those that count, by decision id. ``withdrawn``: those that were taken back.
+    ``of_run``: the log is one run's chain, and it is about that run's rows. Else it is a whole log, about the rows of no run.
     """
 
-    opened: _LoggedEvent | None = None
-    last: _LoggedEvent | None = None
-    climbs: list[_LoggedEvent] = field(default_factory=list)
-    approvals: dict[str, _LoggedEvent] = field(default_factory=dict)
-    withdrawn: list[_LoggedEvent] = field(default_factory=list)
+    of_run: bool = False
+    values: dict[tuple[str, str], dict[str, _Expected]] = field(default_factory=dict)
+    digests: dict[tuple[str, str], _Digest] = field(default_factory=dict)
+    optional: set[tuple[str, str]] = field(default_factory=set)
+    erased_runs: set[str] = field(default_factory=set)
 
-
-@dataclass(frozen=True, kw_only=True)
-class _RunEvidence:
-    """One run's events and rows."""
-
-    run_id: str
-    nonce: str
-    events: Sequence[_LoggedEvent]
-    requests: Mapping[str, Request]
-    calls: Mapping[str, Call]
-    decisions: Mapping[str, Decision]
-    approvals: Mapping[str, Approval]
-    executions: Mapping[str, Execution]
-    messages: Mapping[str, RowMapping]
-    queued: Mapping[str, QueuedMessage]
-    steps: Sequence[Step]
-    whole_results: Mapping[str, str]
-
-    @classmethod
-    async def read(cls, conn: Connection, run_id: str) -> _RunEvidence:
-        logged = [_logged(event) async for event in audit.every(conn, run_id=run_id)]
-        opened = await requests.of_run(conn, run_id)
-        ids = [each.id for each in opened]
-        decided = await conn.execute(select(decisions_table).where(decisions_table.c.request_id.in_(ids)))
-        approved = await conn.execute(select(approvals_table).where(approvals_table.c.request_id.in_(ids)))
-        planned = await calls.of_run(conn, run_id)
-        wholes = [each.whole_result or "" for each in planned]
-        sent = [row_id for event in logged for row_id in event.digests.get("queued", {})]
-        own_nonce = select(runs_table.c.nonce).where(runs_table.c.id == run_id)
-        return cls(
-            run_id=run_id,
-            nonce=(await conn.execute(own_nonce)).scalar_one_or_none() or "",
-            events=logged,
-            requests={each.id: each for each in opened},
-            calls={each.tool_call_id: each for each in planned},
-            decisions={row["id"]: Decision(**row) for row in decided.mappings()},
-            approvals={row["decision_id"]: Approval(**row) for row in approved.mappings()},
-            executions={each.tool_call_id: each for each in await executions.of_run(conn, run_id)},
-            messages={row["id"]: row for row in await messages.rows_of_run(conn, run_id)},
-            queued={each.id: each for each in await queued_messages.of_ids(conn, sent)},
-            steps=await steps.of_run(conn, run_id),
-            whole_results=await whole_results.of_digests(conn, wholes),
-        )
-
-    @property
-    def _nonces(self) -> tuple[str, str]:
-        """With what its digests may be keyed: a process of an earlier release, beside this one, knows no nonce."""
-        return self.nonce, ""
-
-    @cached_property
-    def is_complete(self) -> bool:
-        """Whether every row of the run must have a digest in the log."""
-        return any(event.type == "run.started" and "digests" in event.payload for event in self.events)
-
-    @cached_property
-    def digests(self) -> Mapping[str, Mapping[str, tuple[_LoggedEvent, str]]]:
-        """Kind → id → the event that counts, with its digest."""
-        logged: dict[str, dict[str, tuple[_LoggedEvent, str]]] = {kind: {} for kind in KINDS}
-        for event in self.events:
-            for kind, of_rows in event.digests.items():
-                new = {row_id: (event, digest) for row_id, digest in of_rows.items()}
-                logged[kind] = {**logged[kind], **new} if kind in MAY_CHANGE else {**new, **logged[kind]}
-        return logged
-
-    def differences(self) -> Iterator[ChainBreak]:
-        """Yield what differs, in the order of events; rows that no event accounts for come last."""
-        erased = next((each for each in reversed(self.events) if each.type == ERASED), None)
-        yield from self._words(0 if erased is None else erased.run_seq)
-        if erased is not None:
-            yield from self._since_erased(erased)
+    def add(self, event: ChainedEvent) -> None:
+        """Take the log's next event."""
+        facts = [each for each in FACTS.get(event.type, ()) if TABLES[each.table].of_run == self.of_run]
+        if event.type == ERASED:
+            self.erased_runs.add(event.run_id)
+        if not facts and event.type not in CONTENT and '"digests":' not in event.payload:
             return
-        logs = self._request_logs()
-        yield from self._planned()
-        yield from self._rows(
-            "call", {each.tool_call_id: _either(call_row_digest, each) for each in self.calls.values()}
-        )
-        for request_id, log in logs.items():
-            yield from self._request(request_id, log)
-        yield from self._edits(logs)
-        for call_id, started in self._starts().items():
-            yield from self._execution(call_id, started)
-        yield from self._settled()
-        yield from self._messages()
-        for request_id in self.requests:
-            if request_id not in logs or logs[request_id].opened is None:
-                yield self._differs(None, f"no event opened request {request_id}")
+        payload, place = _payload(event.payload), _Place(event.run_id, event.run_seq, event.type)
+        for fact in facts:
+            self._take(fact, event, payload, place)
+        if not self.of_run and event.run_id != SYSTEM:
+            return
+        for kind, of_rows in _digests_in(event.type, payload):
+            self._take_digests(kind, of_rows, place)
 
-    def rows_digest(self) -> str:
-        """Return the digest of all rows that are compared, whole; of requests without what changes after their end."""
-        stored = {
-            "requests": [{**vars(each), "claimed_by": None, "claimed_until": None} for each in self.requests.values()],
-            "calls": [vars(each) for each in self.calls.values()],
-            "decisions": [vars(each) for each in self.decisions.values()],
-            "approvals": [vars(each) for each in self.approvals.values()],
-            "executions": [_without_key(each) for each in self.executions.values()],
-            "messages": [dict(each) for each in self.messages.values()],
-            "queued": [vars(each) for each in self.queued.values()],
-            "steps": [vars(each) for each in self.steps],
-        }
-        lines = {name: sorted(json.dumps(row, sort_keys=True) for row in rows) for name, rows in stored.items()}
-        return framed_sha256(json.dumps(lines, sort_keys=True, separators=(",", ":")))
+    def _take(self, fact: Fact, event: ChainedEvent, payload: Mapping[str, Any], place: _Place) -> None:
+        parts = [event.run_id if name == RUN else payload.get(name) for name in fact.key]
+        row = fact.table, "/".join(map(str, parts))
+        if None in parts or (fact.if_known and row not in self.values):
+            return
+        if fact.ends:
+            self.values.pop(row, None)
+            return
+        if fact.if_there:
+            self.optional.add(row)
+        known = self.values.setdefault(row, {})
+        for column, source in fact.says.items():
+            value = _value_of(source, event, payload, known.get(column))
+            if value is UNKNOWN:
+                known.pop(column, None)
+            elif value is not UNCHANGED:
+                known[column] = _Expected(place, source, value)
 
-    def _words(self, until: int) -> Iterator[ChainBreak]:
-        """Look for words that are gone from events after event ``until``, the last one that says that they were erased."""
-        for event in self.events:
-            if event.lacks_words and event.run_seq > until:
-                yield self._differs(event, "its words are missing, and no event says that they were erased")
+    def _take_digests(self, kind: str, of_rows: Mapping[str, str], place: _Place) -> None:
+        digested = DIGESTS.get(kind)
+        if digested is None:
+            return
+        for row_id, digest in of_rows.items():
+            if digested.newest or (kind, row_id) not in self.digests:
+                self.digests[kind, row_id] = _Digest(place, digest)
 
-    def _since_erased(self, erased: _LoggedEvent) -> Iterator[ChainBreak]:
-        """Compare the rows of a run with what erasing left of them."""
-        before = next((each for each in self.events if each.type == ERASED and not each.payload.get("intact")), None)
-        if before is not None:
-            yield self._differs(before, "before this run's content was erased, a row was not as the log says")
-        if erased.payload.get("rows") != self.rows_digest():
-            yield self._differs(erased, "a row is not as erasing the run's content left it")
+    async def first_difference(self, conn: Connection) -> ChainBreak | None:
+        """Compare the rows that belong to no run; a table's rows are read in batches."""
+        keys, seen = ("", secret_of(conn)), set[tuple[str, str]]()
+        for name in (name for name, each in TABLES.items() if not each.of_run):
+            async for row in _rows(conn, metadata.tables[name]):
+                seen.add((name, _row_id(name, row)))
+                is_erased = name == "grants" and row["run_id"] in self.erased_runs
+                different = next(self.of_row(name, row, () if is_erased else keys), None)
+                if different is not None:
+                    return different
+        return next(self.missing(seen), None)
 
-    def _request_logs(self) -> dict[str, _RequestLog]:
-        logs: dict[str, _RequestLog] = {}
-        for event in self.events:
-            request_id = event.payload.get("request_id")
-            if not event.type.startswith("request.") or not isinstance(request_id, str):
-                continue
-            if event.type == "request.opened":
-                logs[request_id] = _RequestLog(opened=event)
-            log = logs.setdefault(request_id, _RequestLog())
-            if event.type in CLIMBS:
-                log.climbs.append(event)
-            elif event.type == "request.approved_once":
-                log.approvals[str(event.payload.get("decision_id"))] = event
-            elif event.type == "request.approval_withdrawn":
-                approval = log.approvals.pop(str(event.payload.get("decision_id")), event)
-                log.withdrawn.append(approval)
-            elif event.type in {"request.decided", "request.rebuilt", *(f"request.{each}" for each in ENDINGS)}:
-                log.last = event
-        return logs
+    def of_row(self, table: str, row: Row, keys: Sequence[str]) -> Iterator[ChainBreak]:
+        """Compare one row. ``keys``: with what its digests may be keyed; none: its content was erased."""
+        row_id, named = _row_id(table, row), f"{table} {_row_id(table, row)}"
+        expected = self.values.get((table, row_id))
+        if expected is None and TABLES[table].is_accounted and TABLES[table].of_run == self.of_run:
+            yield ChainBreak(run_id="", run_seq=0, problem=f"{named}: no event accounts for this row")
+        for column, each in (expected or {}).items():
+            if not _fits(each, row[column]):
+                problem = f"{named}, {column}: it is not what {each.event.type} says"
+                if not isinstance(each.source, InWords):
+                    problem = f"{named}, {column}: it is {row[column]!r}; {each.event.type} says {each.value!r}"
+                yield _differs(each.event, problem)
+        for kind, digested in DIGESTS.items() if keys else ():
+            logged = self.digests.get((kind, row_id)) if digested.table == table else None
+            if logged is not None:
+                changed = changed_column(kind, row, keys, logged.digest)
+                if changed is not None:
+                    yield _differs(logged.event, f"{named}, {changed}: it is not as {logged.event.type} wrote it")
 
-    def _planned(self) -> Iterator[ChainBreak]:
-        """Compare the calls of each step with what was planned. A log of 0.1.0 has no digest of them."""
-        for event in self.events:
-            if event.type != "step.responded" or "planned" not in event.payload:
-                continue
-            step = event.payload.get("step")
-            of_model = [each for each in self.calls.values() if each.step == step and each.position < AFTER_THE_STEP]
-            if calls_digest(sorted(of_model, key=lambda each: each.position)) != event.payload["planned"]:
-                yield self._differs(event, f"the calls of step {step} are not as they were planned")
+    def missing(self, seen: Collection[tuple[str, str]], *, but: Collection[str] = ()) -> Iterator[ChainBreak]:
+        """Yield the rows that the log has events of, and that are not among those ``seen``. ``but``: ids that may lack.
 
-    def _rows(
-        self, kind: str, stored: Mapping[str, Collection[str]], *, without: Container[str] = ()
-    ) -> Iterator[ChainBreak]:
-        """Compare rows of one kind with their digests. ``without``: ids that may be in the log or the store only.
-
-        ``stored``: by id, the digests that a row may have.
+        Rows of no run have a digest in the log, unless they are of an earlier version.
         """
-        logged = self.digests[kind]
-        for row_id in sorted(logged.keys() | stored.keys()):
-            event, digest = logged.get(row_id, (None, None))
-            name = KINDS[kind].format(row_id)
-            if row_id in without and (event is None or row_id not in stored):
-                continue
-            if event is None and self.is_complete:
-                yield self._differs(None, f"no event accounts for {name}")
-            elif event is not None and row_id not in stored:
-                yield self._differs(event, f"{name} is missing")
-            elif event is not None and digest not in stored[row_id]:
-                yield self._differs(event, f"{name} is not as it was stored")
-
-    def _settled(self) -> Iterator[ChainBreak]:
-        """Compare what calls ask of the run, who answers them, and their results."""
-        by_id = self.calls.values()
-        control = {
-            each.tool_call_id: {text_digest(each.signal, nonce) for nonce in (each.nonce, "")}
-            for each in by_id
-            if each.signal is not None
-        }
-        yield from self._rows("control", control)
-        yield from self._children()
-        results = {each.tool_call_id: _either(calls.result_digest, each) for each in by_id if each.result is not None}
-        yield from self._rows("result", results, without=self._answers())
-        for call in by_id:
-            answer = self._answers().get(call.tool_call_id)
-            if answer is not None and call.result is not None and _result(call) != answer:
-                yield self._differs(None, f"the result of call {call.tool_call_id} is not what a person answered")
-            whole = None if call.whole_result is None else self.whole_results.get(call.whole_result, "")
-            # Text that could not be stored as it was (U+FFFD) has the digest of what came.
-            if whole is not None and "\ufffd" not in whole and result_digest(whole) != call.whole_result:
-                yield self._differs(
-                    None, f"the whole result of call {call.tool_call_id} is not the one that was stored"
-                )
-
-    def _answers(self) -> dict[str, Ok]:
-        """Return the results of questions by call: a person's answers, which the log has as their decisions."""
-        decided = (
-            (each.tool_call_id, self.decisions.get(each.decision_id or ""))
-            for each in self.requests.values()
-            if each.kind == "question" and each.status == "responded"
-        )
-        with_value = ((call_id, _decoded(stored.args or "")) for call_id, stored in decided if stored is not None)
-        return {call_id: Ok(value=as_object(value)) for call_id, value in with_value if value is not None}
-
-    def _children(self) -> Iterator[ChainBreak]:
-        """Compare which runs answer for sub-agents."""
-        started = {call_id: event for call_id, event in self._starts().items() if "child_run_id" in event.payload}
-        for call in self.calls.values():
-            event = started.get(call.tool_call_id)
-            child = None if event is None else event.payload["child_run_id"]
-            if call.child_run_id != child and (self.is_complete or event is not None):
-                yield self._differs(
-                    event, f"the run that answers call {call.tool_call_id} is not the one that was started"
-                )
-
-    def _messages(self) -> Iterator[ChainBreak]:
-        """Compare what was sent to the run, and the messages that it wrote; results messages with the results of calls."""
-        yield from self._rows(
-            "queued",
-            {each.id: {queued_messages.digest(each, nonce) for nonce in self._nonces} for each in self.queued.values()},
-        )
-        ends = {derived_id("msg", self.run_id, str(each.step), "results"): each for each in self.steps}
-        unplanned = [
-            each.assistant_message_id for each in self.steps if each.plan is None
-        ]  # its event comes with the plan
-        stored = {
-            message_id: {messages.digest_of_row(row, nonce) for nonce in self._nonces}
-            for message_id, row in self.messages.items()
-        }
-        yield from self._rows("message", stored, without={*ends, *unplanned})
-        for message_id, step in ends.items():
-            if self.is_complete and self._is_other_end(message_id, step):
-                yield self._differs(None, f"the results of step {step.step} are not those of its calls")
-
-    def _is_other_end(self, message_id: str, step: Step) -> bool:
-        """Tell whether the message that closed a step is not the one of its calls. One with a digest was compared by that."""
-        end, response = self.messages.get(message_id), self.messages.get(step.assistant_message_id)
-        if end is None or message_id in self.digests["message"]:
-            return end is None and step.results_message_id is not None
-        if response is None or end["parent_id"] != response["id"]:
-            return True
-        of_step = [each for each in self.calls.values() if each.step == step.step]
-        expected = steps.results_message(messages.stored(response).message, of_step, CLOSED_BY_REPAIR)
-        try:
-            return messages.stored(end).message != expected
-        except ValueError:  # it cannot be read
-            return True
-
-    def _request(self, request_id: str, log: _RequestLog) -> Iterator[ChainBreak]:
-        request, opened = self.requests.get(request_id), log.opened
-        if opened is None:
-            return  # reported by its row, if it has one
-        if request is None:
-            yield self._differs(opened, f"the row of request {request_id} is missing")
-            return
-        named = ("tool_call_id", request.tool_call_id), ("tool", request.tool_name), ("kind", request.kind)
-        for name, value in (*named, ("rule", request.rule), ("digest", request.digest)):
-            if opened.payload.get(name) != value:
-                yield self._differs(opened, f"the {name} of request {request_id} is not the one that was asked about")
-        if "content" in opened.payload and opened.payload["content"] != request_digest(request):
-            yield self._differs(opened, f"request {request_id} is not as it was shown")
-        if self._recomputed(request) not in {None, request.digest}:
-            yield self._differs(opened, f"the digest of request {request_id} is not that of its call")
-        yield from self._terms(request, log, opened)
-        yield from self._approvals(request, log)
-        yield from self._withdrawn(request, log)
-        yield from self._ending(request, log)
-
-    def _terms(self, request: Request, log: _RequestLog, opened: _LoggedEvent) -> Iterator[ChainBreak]:
-        newest = next((each for each in reversed((opened, *log.climbs)) if "terms" in each.payload), None)
-        if newest is not None and newest.payload["terms"] != text_digest(request.terms, request.nonce):
-            yield self._differs(newest, f"the terms of request {request.id} are not those it was asked on")
-        rungs = [each.payload.get("rung") for each in log.climbs]
-        if "content" in opened.payload and request.rungs_climbed != (rungs[-1] if rungs else 0):
-            yield self._differs(opened, f"request {request.id} has not climbed its ladder as its row says")
-
-    def _approvals(self, request: Request, log: _RequestLog) -> Iterator[ChainBreak]:
-        """Compare the approvals of a request that needs several; its decision is the last of them."""
-        rows = {each.decision_id: each for each in self.approvals.values() if each.request_id == request.id}
-        logged = dict(log.approvals)
-        if rows and log.last is not None and log.last.type == "request.decided" and request.verb == "approve":
-            logged[str(log.last.payload.get("decision_id"))] = log.last
-        for decision_id in rows.keys() | logged.keys():
-            row, event = rows.get(decision_id), logged.get(decision_id)
-            if row is None or event is None or row.decided_by != event.payload.get("by") or self._is_other(event):
-                yield self._differs(event or log.opened, f"an approval of request {request.id} is not as it was given")
-        if request.approvals != len(rows):
-            yield self._differs(
-                log.opened, f"request {request.id} counts {request.approvals} approvals; {len(rows)} were given"
-            )
-
-    def _withdrawn(self, request: Request, log: _RequestLog) -> Iterator[ChainBreak]:
-        """Compare the approvals that were taken back; the decisions that gave them are still stored."""
-        for event in log.withdrawn:
-            if self._is_other(event):
-                yield self._differs(
-                    event, f"an approval of request {request.id}, taken back later, is not as it was given"
-                )
-
-    def _is_other(self, event: _LoggedEvent) -> bool:
-        """Tell whether a decision's row is gone, or is not what the log says. 0.1.0 logged nothing of its content."""
-        stored = self.decisions.get(str(event.payload.get("decision_id")))
-        known = event.payload.get("content")
-        if known is None or stored is None:
-            return known is not None
-        request = self.requests.get(stored.request_id)
-        nonces = ("",) if request is None else (request.nonce, "")
-        return all(decision_digest(stored, nonce) != known for nonce in nonces)
-
-    def _ending(self, request: Request, log: _RequestLog) -> Iterator[ChainBreak]:
-        """Compare how a request ended, by whom, and what they sent."""
-        last = log.last
-        if last is None or last.type == "request.rebuilt":
-            yield from self._undecided(request, log)
-            return
-        if last.type != "request.decided":
-            ended = last.type.removeprefix("request.")
-            if request.status != ended or request.decided_by is not None or request.decision_id is not None:
-                yield self._differs(last, f"request {request.id} is {request.status}; the log says {ended}")
-            if self._is_other(last):
-                yield self._differs(last, f"the edit that ended request {request.id} is not the one that was sent")
-            return
-        pairs = (
-            ("status", request.status),
-            ("verb", request.verb),
-            ("by", request.decided_by),
-            ("decision_id", request.decision_id),
-        )
-        for name, value in pairs:
-            if last.payload.get(name) != value:
-                logged = last.payload.get(name)
-                yield self._differs(last, f"request {request.id}: its {name} is {value!r}; the log says {logged!r}")
-        yield from self._decision(request, last)
-        if self._is_other(last):
-            yield self._differs(last, f"the decision of request {request.id} is not the one that was decided")
-
-    def _undecided(self, request: Request, log: _RequestLog) -> Iterator[ChainBreak]:
-        """Compare a request whose decision the log does not have: it waits, or was rebuilt, and then only its status is known."""
-        last = log.last
-        status = "pending" if last is None else last.payload.get("status")
-        if request.status != status:
-            yield self._differs(last or log.opened, f"request {request.id} is {request.status}; the log says {status}")
-        if last is None and (request.decided_by is not None or request.decision_id is not None):
-            yield self._differs(log.opened, f"request {request.id} names a decision that the log does not have")
-
-    def _decision(self, request: Request, decided: _LoggedEvent) -> Iterator[ChainBreak]:
-        stored = self.decisions.get(str(decided.payload.get("decision_id")))
-        if stored is not None:
-            for name, value in (("verb", stored.verb), ("by", stored.decided_by), ("outcome", stored.outcome)):
-                if decided.payload.get(name) != value:
-                    yield self._differs(decided, f"the {name} of decision {stored.id} is not the one that was logged")
-            if stored.request_id != request.id:
-                yield self._differs(decided, f"decision {stored.id} names another request")
-        if decided.payload.get("verb") != "edit":
-            return
-        edited = decided.payload.get("edited_digest")
-        if stored is None or stored.digest != edited:
-            yield self._differs(decided, f"the edit of request {request.id} is not the one that was decided")
-            return
-        if self._recomputed(request, stored.args) not in {None, edited}:
-            yield self._differs(decided, f"the digest of the edit of request {request.id} is not that of its call")
-
-    def _edits(self, logs: Mapping[str, _RequestLog]) -> Iterator[ChainBreak]:
-        """Compare the bytes that run with the last edit of a call, or with the last request about it, if that is newer.
-
-        An edit that does not fit the tool, or that needs other terms, leads to one more request, whose bytes then count.
-        """
-        decided: dict[str, tuple[_LoggedEvent, str | None]] = {}
-        for request_id, log in logs.items():
-            request = self.requests.get(request_id)
-            if request is None or log.opened is None:
-                continue
-            call_id = request.tool_call_id
-            if call_id not in decided or decided[call_id][0].run_seq < log.opened.run_seq:
-                decided[call_id] = log.opened, request.input
-            if log.last is not None:
-                decided[call_id] = self._edit(request, log.last) or decided[call_id]
-        for call_id, (event, text) in decided.items():
-            call = self.calls.get(call_id)
-            if call is None or call.running_input != text:
-                yield self._differs(event, f"call {call_id} is not the one that was edited")
-
-    def _edit(self, request: Request, last: _LoggedEvent) -> tuple[_LoggedEvent, str | None] | None:
-        """Return the event of a request's edit, with the bytes that were to run; None: it was not edited."""
-        if "edited_digest" not in last.payload:
-            return None
-        if "decision_id" not in last.payload:  # a log of 0.1.0, where an edit that led to another request has no row
-            call = self.calls.get(request.tool_call_id)
-            text = None if call is None else call.running_input
-            is_edit = self._recomputed(request, text) in {None, last.payload["edited_digest"]}
-            return last, text if is_edit else None
-        decision = self.decisions.get(str(last.payload["decision_id"]))
-        return last, None if decision is None else decision.args
-
-    def _starts(self) -> dict[str, _LoggedEvent]:
-        """Return each call's newest start."""
-        started = (each for each in self.events if each.type == "execution.started")
-        return {str(each.payload.get("tool_call_id")): each for each in started}
-
-    def _execution(self, call_id: str, started: _LoggedEvent) -> Iterator[ChainBreak]:
-        row = self.executions.get(call_id)
-        if row is None:
-            yield self._differs(started, f"the row of the execution of call {call_id} is missing")
-            return
-        for name, value in (("digest", row.digest), ("decision_id", row.decision_id)):
-            if started.payload.get(name) != value:
-                yield self._differs(
-                    started, f"the {name} of the execution of call {call_id} is not the one that started it"
-                )
-
-    def _recomputed(self, request: Request, raw_input: str | None = None) -> str | None:
-        """Return the digest computed from the stored bytes; None where they cannot tell.
-
-        A request about an outcome, and one that overruled an earlier verdict, carry the digest of the planned call. Text
-        that could not be stored as it was (U+FFFD) has the digest of what came.
-        """
-        call, text = self.calls.get(request.tool_call_id), request.input if raw_input is None else raw_input
-        if call is None:
-            return ""
-        if raw_input is None and request.kind == "outcome":
-            return None
-        try:
-            manifest = ToolManifest.model_validate_json(request.manifest)
-        except ValidationError:
-            return ""
-        if "\ufffd" in text or '"overruled"' in call.verdict:
-            return None
-        defaults = request.defaults
-        if raw_input is not None:
-            defaults = stored(manifest.defaults_of_edit(text, request.input, request.left_out))
-        return call_digest(
-            tool_name=request.tool_name,
-            manifest_digest=manifest.digest,
-            raw_input=text,
-            run_id=request.run_id,
-            tool_call_id=request.tool_call_id,
-            policy_version=call.policy_version,
-            nonce=request.nonce,
-            defaults=defaults,
-        )
-
-    def _differs(self, event: _LoggedEvent | None, problem: str) -> ChainBreak:
-        return ChainBreak(run_id=self.run_id, run_seq=0 if event is None else event.run_seq, problem=problem)
+        of_digests = {(DIGESTS[kind].table, row_id): each.event for (kind, row_id), each in self.digests.items()}
+        of_values = {row: next(iter(each.values())).event for row, each in self.values.items() if each and self.of_run}
+        for (table, row_id), event in {**of_digests, **of_values}.items():
+            is_there = (table, row_id) in seen or TABLES[table].may_go or (table, row_id) in self.optional
+            if not is_there and row_id not in but:
+                yield _differs(event, f"{table} {row_id}: the row is missing")
 
 
-def _logged(event: ChainedEvent) -> _LoggedEvent:
-    payload = json.loads(event.payload)
-    is_object = isinstance(payload, dict)
-    return _LoggedEvent(
-        run_seq=event.run_seq,
-        type=event.type,
-        payload=payload if is_object else {},
-        lacks_words=event.lacks_words,
-    )
+async def _rows(conn: Connection, table: Table) -> AsyncIterator[Row]:
+    """Yield the rows of a table, in the order of its key; read in batches."""
+    key = list(table.primary_key)
+    query = select(table).order_by(*key).limit(READ_AT_ONCE)
+    rest: ColumnElement[bool] = true()
+    while rows := (await conn.execute(query.where(rest))).mappings().all():
+        for row in rows:
+            yield dict(row)
+        rest = tuple_(*key) > tuple_(*(literal(rows[-1][each.name], each.type) for each in key))
 
 
-def _result(call: Call) -> Ok | Failure | None:
+def _value_of(source: Source, event: ChainedEvent, payload: Mapping[str, Any], before: _Expected | None) -> Any:
+    """Return what an event says of a column."""
+    match source:
+        case InPayload(field=name):
+            return payload.get(name, source.otherwise)
+        case Interrupter():
+            return (payload.get("by", UNKNOWN) or None) if payload.get("status") == "interrupted" else None
+        case InWords(field=name):
+            words = _payload(event.words or "{}")
+            return words[name][1] if name in words else payload.get(name, UNKNOWN)
+        case Always(value=value):
+            return value
+        case About():
+            return event.created_at
+        case OneMore():
+            return UNKNOWN if before is None else before.value + 1
+
+
+def _fits(expected: _Expected, stored: Any) -> bool:
+    if not isinstance(expected.source, About):
+        return bool(stored in expected.value if isinstance(expected.value, set) else stored == expected.value)
     try:
-        return call.settled_result
-    except ValidationError:
-        return None
+        return abs(datetime.fromisoformat(stored) - datetime.fromisoformat(expected.value)) <= A_TRANSACTION
+    except (TypeError, ValueError):
+        return False
+
+
+def _digests_in(kind: str, payload: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, str]]]:
+    for of_kind, named_by, name in CONTENT.get(kind, ()):
+        if named_by in payload and name in payload:
+            yield of_kind, {str(payload[named_by]): payload[name]}
+    yield from payload.get("digests", {}).items()
+
+
+def _row_id(table: str, row: Row) -> str:
+    known = TABLES[table]
+    return "/".join(str(row[name]) for name in known.key)[: known.key_chars]
+
+
+def _differs(event: _Place | None, problem: str, run_id: str = "") -> ChainBreak:
+    if event is None:
+        return ChainBreak(run_id=run_id, run_seq=0, problem=problem)
+    return ChainBreak(run_id=event.run_id, run_seq=event.run_seq, problem=problem)
+
+
+def _payload(text: str) -> Mapping[str, Any]:
+    value = _decoded(text)
+    return value if isinstance(value, dict) else {}
 
 
 def _decoded(text: str) -> JsonValue:
@@ -657,19 +378,282 @@ def _decoded(text: str) -> JsonValue:
     return value
 
 
-def _without_key(row: Execution) -> dict[str, object]:
-    """Return an execution as the digests of erased rows have it; releases of before had no key to find it by."""
-    return {name: value for name, value in vars(row).items() if name != "repeat_key"}
+# One run.
 
 
-def _present(row: Request | Decision, names: Sequence[str]) -> list[str]:
-    return [name for name in names if getattr(row, name) is not None]
+@dataclass(frozen=True, kw_only=True)
+class _RunEvidence:
+    """One run's rows, by table, and what its chain says of them.
+
+    ``erased``: the newest event that says what was erased. ``was_changed``: an event of these that found a difference before.
+    ``lacks_words``: events whose words are gone, though nothing says since then that they were erased.
+    """
+
+    run_id: str
+    rows: Mapping[str, Sequence[Row]]
+    ledger: Ledger
+    is_complete: bool
+    whole_results: Mapping[str, str]
+    erased: tuple[_Place, object] | None
+    was_changed: _Place | None
+    lacks_words: _Place | None
+
+    @cached_property
+    def calls(self) -> Mapping[str, Call]:
+        return {row["tool_call_id"]: Call(**row) for row in self.rows["calls"]}
+
+    @cached_property
+    def decisions(self) -> Mapping[str, Decision]:
+        return {row["id"]: Decision(**row) for row in self.rows["decisions"]}
+
+    @cached_property
+    def keys(self) -> tuple[str, str]:
+        """With what its digests may be keyed: a process of an earlier version, beside this one, knows no nonce."""
+        return next((str(row["nonce"]) for row in self.rows["runs"]), ""), ""
+
+    def differences(self) -> Iterator[ChainBreak]:
+        """Yield what differs."""
+        if self.lacks_words is not None:
+            yield _differs(self.lacks_words, "its words are missing, and no event says that they were erased")
+        keys = self.keys if self.erased is None else ()
+        for table, rows in self.rows.items():
+            for row in rows:
+                yield from self.ledger.of_row(table, row, keys)
+        if self.erased is not None:
+            yield from self._since_erased(*self.erased)
+            return
+        seen = {(table, _row_id(table, row)) for table, rows in self.rows.items() for row in rows}
+        ends = self._ends()
+        unplanned = {row["assistant_message_id"] for row in self.rows["steps"] if row["plan"] is None}
+        yield from self.ledger.missing(seen, but={*ends, *unplanned})
+        yield from self._unaccounted({*ends, *unplanned})
+        for related in (self._children(), self._requests(), self._results(), self._closed_steps(ends)):
+            yield from related
+
+    def rows_digest(self) -> str:
+        """Return the digest of all rows whose content may be erased; of requests without what changes after their end."""
+        no_claim = {"claimed_by": None, "claimed_until": None}
+        lines = {
+            name: sorted(
+                json.dumps({**row, **(no_claim if table == "requests" else {})}, sort_keys=True)
+                for row in self.rows[table]
+            )
+            for name, table in OF_ERASED.items()
+        }
+        return framed_sha256(json.dumps(lines, sort_keys=True, separators=(",", ":")))
+
+    def _since_erased(self, erased: _Place, left: object) -> Iterator[ChainBreak]:
+        """Compare the rows of a run with what erasing left of them."""
+        if self.was_changed is not None:
+            yield _differs(self.was_changed, "before this run's content was erased, a row was not as the log says")
+        if left != self.rows_digest():
+            yield _differs(erased, "a row is not as erasing the run's content left it")
+
+    def _unaccounted(self, but: Collection[str]) -> Iterator[ChainBreak]:
+        """Yield columns with a value that must have a digest in the log, and have none."""
+        is_new = ("run", self.run_id) in self.ledger.digests
+        answered = dict(self._answers())
+        for kind, digested in DIGESTS.items():
+            if digested.table not in self.rows or not (is_new or (self.is_complete and kind in FIRST_KINDS)):
+                continue
+            skipped = {*but, *(answered if kind == "result" else ())}
+            for row in self.rows[digested.table]:
+                row_id = _row_id(digested.table, row)
+                is_set = any(row[name] is not None for name in digested.columns)
+                if is_set and row_id not in skipped and (kind, row_id) not in self.ledger.digests:
+                    named = f"{digested.table} {row_id}, {digested.columns[0]}"
+                    yield _differs(None, f"{named}: no event accounts for it", self.run_id)
+
+    def _children(self) -> Iterator[ChainBreak]:
+        """Yield calls that a sub-agent is said to answer, though no event started them."""
+        for call in self.calls.values() if self.is_complete else ():
+            if call.child_run_id is not None and ("calls", call.tool_call_id) not in self.ledger.values:
+                problem = f"calls {call.tool_call_id}, child_run_id: no event accounts for it"
+                yield _differs(None, problem, self.run_id)
+
+    def _requests(self) -> Iterator[ChainBreak]:
+        """Compare what requests, decisions and approvals say of each other."""
+        for row in self.rows["requests"]:
+            request = Request(**row)
+            if self._recomputed(request) not in {None, request.digest}:
+                problem = f"requests {request.id}, digest: it is not that of the request's own call"
+                yield _differs(None, problem, self.run_id)
+            approvals = [each for each in self.rows["approvals"] if each["request_id"] == request.id]
+            if request.approvals != len(approvals):
+                problem = f"requests {request.id}, approvals: it is {request.approvals}; {len(approvals)} were given"
+                yield _differs(None, problem, self.run_id)
+            for approval in approvals:
+                decision = self.decisions.get(approval["decision_id"])
+                for name in ("request_id", "decided_by", "message", "created_at"):
+                    if decision is not None and approval[name] != getattr(decision, name):
+                        named = f"approvals {approval['decision_id']}, {name}"
+                        yield _differs(None, f"{named}: it is not that of its decision", self.run_id)
+
+    def _results(self) -> Iterator[ChainBreak]:
+        """Compare results with what people answered, and with the whole of which the model was shown a part."""
+        answers = dict(self._answers())
+        for call in self.calls.values():
+            answer, named = answers.get(call.tool_call_id), f"calls {call.tool_call_id}"
+            if answer is not None and call.result is not None and _result(call) != answer:
+                yield _differs(None, f"{named}, result: it is not what a person answered", self.run_id)
+            whole = None if call.whole_result is None else self.whole_results.get(call.whole_result, "")
+            # Text that could not be stored as it was (U+FFFD) has the digest of what came.
+            if whole is not None and "\ufffd" not in whole and result_digest(whole) != call.whole_result:
+                problem = f"whole_results {call.whole_result}, text: it is not the one that was stored"
+                yield _differs(None, f"{problem} for call {call.tool_call_id}", self.run_id)
+
+    def _answers(self) -> Iterator[tuple[str, Ok]]:
+        """Yield the results of questions by call: a person's answers, which the log has as their decisions."""
+        for row in self.rows["requests"]:
+            decision = self.decisions.get(row["decision_id"] or "")
+            if row["kind"] == "question" and row["status"] == "responded" and decision is not None:
+                value = _decoded(decision.args or "")
+                if value is not None:
+                    yield row["tool_call_id"], Ok(value=as_object(value))
+
+    def _end_of(self, step: Row) -> str:
+        """Return the id of the message that closes a step."""
+        return derived_id("msg", self.run_id, str(step["step"]), "results")
+
+    def _ends(self) -> set[str]:
+        """Return the messages that close steps and have no digest in the log, because they follow from the steps' calls."""
+        return {each for each in map(self._end_of, self.rows["steps"]) if ("message", each) not in self.ledger.digests}
+
+    def _closed_steps(self, ends: Collection[str]) -> Iterator[ChainBreak]:
+        """Compare the messages that closed steps with the results of the steps' calls."""
+        by_id = {row["id"]: row for row in self.rows["messages"]}
+        for step in self.rows["steps"] if self.is_complete else ():
+            message_id = self._end_of(step)
+            end, response = by_id.get(message_id), by_id.get(step["assistant_message_id"])
+            if step["results_message_id"] != (None if end is None else message_id):
+                problem = f"steps {step['step']}, results_message_id: it is not the message of its results"
+                yield _differs(None, problem, self.run_id)
+            elif end is not None and message_id in ends and not self._is_end(end, response, step["step"]):
+                problem = f"messages {message_id}: it does not hold the results of the calls of step {step['step']}"
+                yield _differs(None, problem, self.run_id)
+
+    def _is_end(self, end: Row, response: Row | None, step: int) -> bool:
+        if response is None or end["parent_id"] != response["id"]:
+            return False
+        of_step = [each for each in self.calls.values() if each.step == step]
+        try:
+            expected = steps.results_message(messages.from_row(response), of_step, CLOSED_BY_REPAIR)
+            return messages.from_row(end) == expected
+        except ValueError:  # it cannot be read
+            return False
+
+    def _recomputed(self, request: Request) -> str | None:
+        """Return the digest computed from the stored bytes; None where they cannot tell.
+
+        A request about an outcome, and one that overruled an earlier verdict, carry the digest of the planned call.
+        """
+        call = self.calls.get(request.tool_call_id)
+        if call is None:
+            return ""
+        if request.kind == "outcome" or '"overruled"' in call.verdict:
+            return None
+        return digest_of_shown(request, policy_version=call.policy_version)
 
 
-def _either(digest: Callable[[Call], str], call: Call) -> Collection[str]:
-    """Return the digests that a call may have in the log: a process of an earlier release doesn't key them."""
-    return {digest(call), digest(replace(call, nonce=""))}
+def digest_of_shown(request: Request, *, policy_version: str) -> str | None:
+    """Return the digest of the call that a request shows, computed from its bytes; None where they can't tell.
+
+    Text that could not be stored as it was (U+FFFD) has the digest of what came. ``policy_version``: the call's.
+    """
+    if "\ufffd" in request.input:
+        return None
+    try:
+        manifest = ToolManifest.model_validate_json(request.manifest)
+    except ValidationError:
+        return ""
+    return call_digest(
+        tool_name=request.tool_name,
+        manifest_digest=manifest.digest,
+        raw_input=request.input,
+        run_id=request.run_id,
+        tool_call_id=request.tool_call_id,
+        policy_version=policy_version,
+        nonce=request.nonce,
+        defaults=request.defaults,
+    )
 
 
-def _digest(row: Request | Call | Decision, names: Sequence[str], nonce: str) -> str:
-    return stored_digest({name: getattr(row, name) for name in names}, nonce)
+async def _read(conn: Connection, run_ids: Sequence[str]) -> list[_RunEvidence]:
+    """Read the rows of some runs, each table once, and their chains."""
+    chains = {run_id: await _Chain.read(conn, run_id) for run_id in run_ids}
+    names = [*(name for name, each in TABLES.items() if each.of_run), "grants"]
+    rows: dict[str, dict[str, list[Row]]] = {run_id: {name: [] for name in names} for run_id in run_ids}
+    for name in names:
+        of_table = _queued(conn, chains) if name == "queued_messages" else _of_runs(conn, name, run_ids)
+        async for run_id, row in of_table:
+            rows[run_id][name].append(row)
+    wholes = [row["whole_result"] for each in rows.values() for row in each["calls"] if row["whole_result"]]
+    texts = await whole_results.of_digests(conn, wholes) if wholes else {}
+    return [chains[run_id].with_rows(rows[run_id], texts) for run_id in run_ids]
+
+
+async def _of_runs(conn: Connection, name: str, run_ids: Sequence[str]) -> AsyncIterator[tuple[str, Row]]:
+    """Yield the rows of a table that belong to these runs, with their run."""
+    table = metadata.tables[name]
+    own: Column[Any] = table.c.id if name == "runs" else requests.c.run_id
+    if name not in BY_REQUEST and name != "runs":
+        own = table.c.run_id
+    query = select(own, table)
+    if name in BY_REQUEST:
+        query = query.join(requests, requests.c.id == table.c.request_id)
+    for row in await conn.execute(query.where(own.in_(run_ids))):
+        yield row[0], dict(zip(table.c.keys(), row[1:], strict=True))
+
+
+async def _queued(conn: Connection, chains: Mapping[str, _Chain]) -> AsyncIterator[tuple[str, Row]]:
+    """Yield the queued messages that the chains have digests of, with that chain's run: another one may have taken it."""
+    digests = [(run_id, *each) for run_id, chain in chains.items() for each in chain.ledger.digests]
+    sent = {row_id: run_id for run_id, kind, row_id in digests if kind == "queued"}
+    table = metadata.tables["queued_messages"]
+    if sent:
+        for row in (await conn.execute(select(table).where(table.c.id.in_(sent)))).mappings():
+            yield sent[row["id"]], dict(row)
+
+
+@dataclass
+class _Chain:
+    """A run's chain as it is read."""
+
+    run_id: str
+    ledger: Ledger = field(default_factory=lambda: Ledger(of_run=True))
+    is_complete: bool = False
+    erased: tuple[_Place, object] | None = None
+    was_changed: _Place | None = None
+    lacks_words: _Place | None = None
+
+    @classmethod
+    async def read(cls, conn: Connection, run_id: str) -> _Chain:
+        chain = cls(run_id)
+        async for event in audit.every(conn, run_id=run_id):
+            chain.add(event)
+        return chain
+
+    def add(self, event: ChainedEvent) -> None:
+        """Take the chain's next event."""
+        place = _Place(event.run_id, event.run_seq, event.type)
+        self.ledger.add(event)
+        if event.type == "run.started":
+            self.is_complete = is_complete(event)
+        if event.type == ERASED:
+            payload = _payload(event.payload)
+            self.erased, self.lacks_words = (place, payload.get("rows")), None
+            if not payload.get("intact"):
+                self.was_changed = self.was_changed or place
+        elif event.lacks_words:
+            self.lacks_words = self.lacks_words or place
+
+    def with_rows(self, rows: Mapping[str, Sequence[Row]], texts: Mapping[str, str]) -> _RunEvidence:
+        """Return the chain with the rows to compare."""
+        return _RunEvidence(rows=rows, whole_results=texts, **vars(self))
+
+
+def _result(call: Call) -> Any:
+    try:
+        return call.settled_result
+    except ValidationError:
+        return None

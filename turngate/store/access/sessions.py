@@ -21,6 +21,7 @@ from turngate.store.access.bearer_secrets import hashed, new_secret
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
+from turngate.store.events.row_digests import row_digest
 from turngate.store.tables import sessions, users
 
 SESSION_LIFETIME: Final = timedelta(hours=12)
@@ -93,20 +94,20 @@ async def begin(
     await user_rows.lock_identities(conn)
     secret, session_id, at = new_secret(), f"ses_{secrets.token_hex(12)}", now()
     await conn.execute(delete(sessions).where(sessions.c.expires_at <= as_text(at)))
-    await conn.execute(
-        insert(sessions).values(
-            token_hash=hashed(secret),
-            operator=name,
-            created_at=as_text(at),
-            expires_at=as_text(at + lifetime),
-            id=session_id,
-            role=role,
-            via=via,
-            last_seen_at=as_text(at),
-            user_agent=user_agent[:MAX_USER_AGENT_CHARS],
-        )
-    )
+    row = {
+        "token_hash": hashed(secret),
+        "operator": name,
+        "created_at": as_text(at),
+        "expires_at": as_text(at + lifetime),
+        "id": session_id,
+        "role": role,
+        "via": via,
+        "last_seen_at": as_text(at),
+        "user_agent": user_agent[:MAX_USER_AGENT_CHARS],
+    }
+    await conn.execute(insert(sessions).values(row))
     opened = {"session_id": session_id, "name": name, "by": name, "via": via}
+    opened |= events.digests(session={session_id: row_digest("session", row)})
     await events.append(conn, events.SYSTEM, [("session.opened", opened)])
     return secret
 
@@ -157,6 +158,14 @@ async def revoke_all(conn: Connection, name: str, *, by: str, but: str | None = 
     ended = await user_rows.end_sessions(conn, name, by=by, but=but, reason="revoked")
     await events.append(conn, events.SYSTEM, ended)
     return len(ended)
+
+
+async def end_all(conn: Connection, *, by: str) -> int:
+    """End every session, because the store was restored; returns how many there were."""
+    await user_rows.lock_identities(conn)
+    rows = (await conn.execute(delete(sessions).returning(sessions.c.id, sessions.c.operator))).all()
+    await _tell(conn, [(row.id, row.operator) for row in rows], by=by, reason="restored")
+    return len(rows)
 
 
 async def _tell(conn: Connection, ended: Sequence[tuple[str, str]], *, by: str, reason: user_rows.EndReason) -> None:

@@ -30,6 +30,7 @@ from turngate.store.access.bearer_secrets import hashed, new_secret
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
+from turngate.store.events.row_digests import row_digest
 from turngate.store.tables import api_tokens, users
 
 PREFIX: Final = "tg_"
@@ -190,17 +191,16 @@ async def _insert(conn: Connection, new: NewToken, *, by: str) -> str:
     scopes = sorted(new.scopes)
     until = None if new.expires_at is None else as_text(new.expires_at)
     bounds = new.bounds.model_dump(exclude_defaults=True)
-    await conn.execute(
-        insert(api_tokens).values(
-            token_hash=hashed(secret),
-            name=new.name,
-            scopes=" ".join(scopes),
-            created_at=as_text(now()),
-            owner=new.owner,
-            expires_at=until,
-            bounds=json.dumps(bounds) if bounds else None,
-        )
-    )
+    row = {
+        "token_hash": hashed(secret),
+        "name": new.name,
+        "scopes": " ".join(scopes),
+        "created_at": as_text(now()),
+        "owner": new.owner,
+        "expires_at": until,
+        "bounds": json.dumps(bounds) if bounds else None,
+    }
+    await conn.execute(insert(api_tokens).values(row))
     payload: dict[str, JsonValue] = {
         "token_id": hashed(secret)[:ID_CHARS],
         "name": new.name,
@@ -211,6 +211,7 @@ async def _insert(conn: Connection, new: NewToken, *, by: str) -> str:
     }
     if bounds:
         payload["bounds"] = bounds
+    payload |= events.digests(token={hashed(secret)[:ID_CHARS]: row_digest("token", row)})
     await events.append(conn, events.SYSTEM, [("token.issued", payload)])
     return secret
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from sqlalchemy import delete, insert, select, update
@@ -22,6 +22,7 @@ from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.events.events import NewEvent
+from turngate.store.events.row_digests import row_digest
 from turngate.store.sequences import Numbered
 from turngate.store.tables import api_tokens, login_links, sessions, users
 from turngate.wire.people import display_name
@@ -31,7 +32,7 @@ from turngate.wire.people import display_name
 # Names are compared in Python, because no database folds Unicode as Python does; there are hundreds, not millions.
 
 
-EndReason = Literal["logout", "revoked", "replaced", "password_changed", "user_disabled", "user_added"]
+EndReason = Literal["logout", "revoked", "replaced", "password_changed", "user_disabled", "user_added", "restored"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,14 +211,16 @@ async def set_password(conn: Connection, name: str, password_hash: str, *, by: s
     await conn.execute(update(users).where(users.c.name == user.name).values(password_hash=password_hash))
     ended = await end_sessions(conn, user.name, by=by, reason="password_changed")
     await _void_links(conn, user.name)
-    changed = ("user.changed", {"name": user.name, "by": by, "password": "changed"})
+    changed = ("user.changed", {"name": user.name, "by": by, "password": "changed", **_login(user.name, password_hash)})
     await events.append(conn, events.SYSTEM, [changed, *ended])
 
 
 async def renew_hash(conn: Connection, name: str, *, old: str, new: str) -> None:
-    """Store the same password's hash with today's parameters, unless it was changed meanwhile. No event: it is the same."""
+    """Store the same password's hash with today's parameters, unless it was changed meanwhile."""
     same = (users.c.name == name) & (users.c.password_hash == old)
-    await conn.execute(update(users).where(same).values(password_hash=new))
+    if (await conn.execute(update(users).where(same).values(password_hash=new))).rowcount:
+        renewed = {"name": name, "by": name, "password": "renewed", **_login(name, new)}
+        await events.append(conn, events.SYSTEM, [("user.changed", renewed)])
 
 
 async def set_disabled(conn: Connection, name: str, *, disabled: bool, by: str) -> None:
@@ -241,12 +244,15 @@ async def _insert(conn: Connection, user: User, *, by: str) -> User:
     await conn.execute(insert(users).values(**vars(user)))
     ended = await end_sessions(conn, user.name, by=by, reason="user_added")
     await _void_links(conn, user.name)
-    added = (
-        "user.added",
-        {"name": user.name, "role": user.role, "via": "oidc" if user.oidc_issuer else "local", "by": by},
-    )
+    payload = {"name": user.name, "role": user.role, "via": "oidc" if user.oidc_issuer else "local", "by": by}
+    added = ("user.added", {**payload, **_login(user.name, user.password_hash)})
     await events.append(conn, events.SYSTEM, [added, *ended])
     return user
+
+
+def _login(name: str, password_hash: str | None) -> dict[str, Any]:
+    """Return the digest of how a user logs in, for the log. It tells nothing: the hash of a password has a salt."""
+    return events.digests(login={name: row_digest("login", {"password_hash": password_hash})})
 
 
 async def _free_name(conn: Connection, name: str, issuer: str) -> str:

@@ -13,6 +13,7 @@ from turngate.domain.policy.grants import Grant, GrantPattern, GrantScope, Wante
 from turngate.domain.policy.terms import Role
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
+from turngate.store.events.events import NewEvent
 from turngate.store.tables import grant_uses, grants
 
 MAX_USES_SHOWN: Final = 200
@@ -167,6 +168,12 @@ async def has_allowed(conn: Connection, grant_id: str, *, run_id: str, tool_call
     """Tell whether a call has taken a use of this grant."""
     use = (grant_uses.c.grant_id == grant_id, grant_uses.c.run_id == run_id, grant_uses.c.tool_call_id == tool_call_id)
     return (await conn.execute(select(grant_uses.c.used_at).where(*use))).first() is not None
+
+
+def revoked_event(grant: StoredGrant, *, by: str) -> NewEvent:
+    """Return the event of a grant's end."""
+    payload = {"grant_id": grant.id, "by": by, "tool": grant.tool_name, "scope": grant.scope}
+    return "grant.revoked", {**payload, "uses": grant.uses, "max_uses": grant.max_uses}
 
 
 async def revoke(conn: Connection, grant_id: str, *, by: str) -> bool:

@@ -11,7 +11,8 @@ from sqlalchemy import insert, select, tuple_
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
-from turngate.store.tables import comments
+from turngate.store.events.row_digests import row_digest
+from turngate.store.tables import comments, runs
 
 MAX_CHARS: Final = 10_000
 
@@ -34,7 +35,9 @@ async def add(conn: Connection, *, run_id: str, request_id: str, author: str, te
     )
     await conn.execute(insert(comments).values(**vars(comment)))
     payload = {"request_id": request_id, "comment_id": comment.id, "by": author}
-    await events.append(conn, run_id, [("request.commented", payload)])
+    nonce = (await conn.execute(select(runs.c.nonce).where(runs.c.id == run_id))).scalar_one()
+    digests = events.digests(comment={comment.id: row_digest("comment", vars(comment), nonce)})
+    await events.append(conn, run_id, [("request.commented", {**payload, **digests})])
     return comment
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
 
 from pydantic import TypeAdapter
 from sqlalchemy import (
@@ -22,6 +22,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    literal,
     literal_column,
     or_,
     select,
@@ -42,8 +43,9 @@ from turngate.domain.tools.results import TOOL_RESULT, Failure
 from turngate.domain.tools.tool import ProcessConfinement, ToolManifest
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
+from turngate.store.events.row_digests import changed_column
 from turngate.store.joined import parts
-from turngate.store.tables import approvals, calls, decisions, executions, requests, runs
+from turngate.store.tables import approvals, calls, decisions, events, executions, requests, runs
 from turngate.store.texts import among, beginning_of, is_sealed, listed
 from turngate.store.together import Together, Writes
 from turngate.wire.orders import DecisionOrder
@@ -212,9 +214,26 @@ _OF_CALL = (
     .where(requests.c.run_id == bindparam("of_run"), requests.c.tool_call_id == bindparam("call"))
     .order_by(requests.c.created_at, requests.c.id)
 )
+_OPENED = (
+    select(events.c.payload)
+    .join(runs, runs.c.id == events.c.run_id)
+    .where(
+        events.c.run_id == requests.c.run_id,
+        events.c.type == literal_column("'request.opened'"),
+        events.c.payload.contains(literal('"request_id":"') + requests.c.id + '"'),
+        runs.c.erasure_id.is_(None),  # what is erased isn't as it was
+    )
+    .order_by(events.c.run_seq.desc())  # a request that waits is among the run's newest
+    .limit(1)
+    .correlate(requests)
+    .scalar_subquery()
+)
+"""The payload of the event that opened a request, as a column of a query."""
+_WITH_OPENED = select(requests, _OPENED).where(requests.c.id == bindparam("request"))
+_PENDING_WITH_OPENED = select(requests, _OPENED).where(_PENDING).order_by(requests.c.urgent_at, requests.c.id)
 _INSERT_DECISION = insert(decisions)
 _WITH_DECISION = (
-    select(requests, decisions)
+    select(requests, decisions, _OPENED)
     .select_from(requests.outerjoin(decisions, decisions.c.id == bindparam("decided")))
     .where(requests.c.id == bindparam("request"))
 )
@@ -259,7 +278,6 @@ _CHANGEABLE: Final = (
     "terms",
     "rungs_climbed",
     "approvals",
-    "precondition",
     "urgent_at",
     "parked_at",
     "claimed_by",
@@ -596,7 +614,38 @@ def _doubts(row: RowMapping) -> Doubts:
     return Doubts(**{name: row[name] // len(mark) for name, mark in _DOUBT_MARKS.items()})
 
 
-async def with_decision(conn: Connection, request_id: str, decision_id: str) -> tuple[Request | None, Decision | None]:
+class AsOpened(NamedTuple):
+    """A request, and the column of it that was changed since it was opened; None: none was."""
+
+    request: Request
+    changed: str | None
+
+    @classmethod
+    def of(cls, row: Any) -> Self:
+        """Compare a request with the event that opened it. ``row``: its columns first, and the event's payload last."""
+        (columns,) = parts(row, requests)
+        request, payload = Request(**columns or {}), json.loads(row[-1] or "{}")
+        nonces, changed = (request.nonce, ""), None
+        if "content" in payload:
+            changed = changed_column("request", vars(request), nonces, payload["content"])
+            if changed is None and request.rungs_climbed == 0:
+                changed = changed_column("terms", vars(request), nonces, payload["terms"])
+        return cls(request, changed)
+
+
+async def as_opened(conn: Connection, request_id: str) -> AsOpened | None:
+    """Return a request with what of it was changed since it was opened, or None."""
+    row = (await conn.execute(_WITH_OPENED, {"request": request_id})).one_or_none()
+    return None if row is None else AsOpened.of(row)
+
+
+async def changed_pending(conn: Connection, *, limit: int) -> list[AsOpened]:
+    """Return the pending requests that were changed since they were opened, of the first ``limit`` ones in the inbox."""
+    rows = (await conn.execute(_PENDING_WITH_OPENED.limit(limit))).all()
+    return [each for each in map(AsOpened.of, rows) if each.changed is not None]
+
+
+async def with_decision(conn: Connection, request_id: str, decision_id: str) -> tuple[AsOpened | None, Decision | None]:
     """Return a request and the decision of this id, in one query; None where there is none.
 
     The decision may be about another request.
@@ -604,8 +653,8 @@ async def with_decision(conn: Connection, request_id: str, decision_id: str) -> 
     row = (await conn.execute(_WITH_DECISION, {"request": request_id, "decided": decision_id})).one_or_none()
     if row is None:
         return None, await decision(conn, decision_id)
-    request, stored = parts(row, requests, decisions)
-    return Request(**request or {}), None if stored is None else Decision(**stored)
+    _request, stored = parts(row, requests, decisions)
+    return AsOpened.of(row), None if stored is None else Decision(**stored)
 
 
 async def hold(conn: Connection, request_id: str) -> Request | None:
@@ -708,11 +757,6 @@ def _ended(request_id: str, ending: Ending) -> dict[str, str | None]:
         "how": ending.verb,
         "who": ending.by,
     }
-
-
-async def set_precondition(conn: Connection, request_id: str, precondition: str) -> None:
-    """Replace what the call depends on (JSON): an operator edited it, and the edited call depends on other things."""
-    await conn.execute(update(requests).where(requests.c.id == request_id).values(precondition=precondition))
 
 
 async def climb(conn: Connection, request: Request, *, rungs: int, terms: str) -> bool:

@@ -17,7 +17,8 @@ from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok
 from turngate.domain.tools.tool import Tool, ToolManifest
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.storable import storable, stored_digest
+from turngate.store.events.row_digests import row_digest
+from turngate.store.storable import storable
 from turngate.store.tables import calls
 from turngate.store.together import Together, Writes
 
@@ -306,7 +307,7 @@ def result_digest(call: Call) -> str:
 
 
 def _result_digest(result: str | None, presentation: str | None, whole_result: str | None, nonce: str) -> str:
-    return stored_digest({"result": result, "presentation": presentation, "whole_result": whole_result}, nonce)
+    return row_digest("result", {"result": result, "presentation": presentation, "whole_result": whole_result}, nonce)
 
 
 def _written(result: Ok | Failure) -> str:

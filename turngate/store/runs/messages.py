@@ -16,7 +16,7 @@ from turngate.domain.conversation.messages import Message, Part
 from turngate.domain.digest import derived_id
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.storable import stored_digest
+from turngate.store.events.row_digests import row_digest
 from turngate.store.tables import conversations, erasures, messages
 
 _PARTS: TypeAdapter[tuple[Part, ...]] = TypeAdapter(tuple[Part, ...])
@@ -150,9 +150,9 @@ def digest(new: NewMessage, nonce: str) -> str:
     return digest_of_row(row_of(new), nonce)
 
 
-def digest_of_row(row: RowMapping | Mapping[str, Any], nonce: str) -> str:
+def digest_of_row(row: Mapping[str, Any] | RowMapping, nonce: str) -> str:
     """Return the digest of a message as it is stored; equal to that of the same message when it was appended."""
-    return stored_digest({name: value for name, value in row.items() if name != "created_at"}, nonce)
+    return row_digest("message", dict(row), nonce)
 
 
 def row_of(new: NewMessage) -> dict[str, Any]:

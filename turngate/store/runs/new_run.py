@@ -14,6 +14,7 @@ from turngate.domain.requests import UnattendedAsks
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
+from turngate.store.events.row_digests import row_digest
 from turngate.store.runs import messages
 from turngate.store.runs.external_calls import ExternalCall
 from turngate.store.runs.messages import NewMessage
@@ -103,9 +104,15 @@ async def open_run(
     # From now on the input is part of the conversation, whatever happens to the run.
     own = {"conversation": new.conversation_id, "head": new.input_message_id}
     named = {"agent": new.agent, "model": new.model, "started_by": new.started_by, "by": new.started_by}
-    digests = events.digests(message={} if message is None else {message.id: messages.digest(message, new.nonce)})
+    if new.model_chosen_by is not None:
+        named["model_chosen_by"] = new.model_chosen_by
+    row = _row_of(new)
+    digests = events.digests(
+        run={new.id: row_digest("run", row, new.nonce)},
+        message={} if message is None else {message.id: messages.digest(message, new.nonce)},
+    )
     first = events.FirstEvent.of(new.id, ("run.started", {**named, **details, **digests}))
-    row = {**_row_of(new), "event_count": 1, "event_hash": first.hash}
+    row |= {"event_count": 1, "event_hash": first.hash}
     rows: dict[Table, list[dict[str, Any]]] = {
         messages_table: [] if message is None else [messages.row_of(message)],
         runs: [row],

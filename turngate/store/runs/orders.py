@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turngate.store.clock import now
+from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.requests import requests
@@ -23,6 +23,6 @@ async def interrupt(conn: Connection, run_ids: Sequence[str], *, by: str, reason
         new: list[events.NewEvent] = []
         if await runs.interrupt(conn, run_id, by=by, reason=reason, at=at):
             new.append(("run.interrupted", {"by": by, "reason": reason}))
-        new += [("request.cancelled", {"request_id": each, "by": by}) for each in cancelled[run_id]]
+        new += [("request.cancelled", {"request_id": each, "by": by, "at": as_text(at)}) for each in cancelled[run_id]]
         if new:
             await events.append(conn, run_id, new)

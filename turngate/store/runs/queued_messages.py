@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +10,7 @@ from sqlalchemy import bindparam, exists, insert, select, update
 from turngate.domain.requests import WhileRunning
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.storable import stored_digest
+from turngate.store.events.row_digests import row_digest
 from turngate.store.tables import queued_messages, runs
 
 _WAITING = (
@@ -52,8 +51,7 @@ def digest(message: QueuedMessage, nonce: str) -> str:
 
     ``nonce``: of the run that was live, whose log has it.
     """
-    sent = "id", "text", "while_running", "sent_by", "fingerprint"
-    return stored_digest({name: getattr(message, name) for name in sent}, nonce)
+    return row_digest("queued", vars(message), nonce)
 
 
 async def add(conn: Connection, message: QueuedMessage) -> None:
@@ -67,12 +65,6 @@ async def get(conn: Connection, message_id: str) -> QueuedMessage | None:
         (await conn.execute(select(queued_messages).where(queued_messages.c.id == message_id))).mappings().one_or_none()
     )
     return QueuedMessage(**row) if row else None
-
-
-async def of_ids(conn: Connection, message_ids: Sequence[str]) -> list[QueuedMessage]:
-    """Return those of these messages that there are."""
-    query = select(queued_messages).where(queued_messages.c.id.in_(message_ids))
-    return [QueuedMessage(**row) for row in (await conn.execute(query)).mappings()]
 
 
 async def waiting(conn: Connection, run_id: str) -> list[QueuedMessage]:

@@ -123,8 +123,9 @@ def verify(
 ) -> None:
     """Compute every hash again, look for gaps, repeats, swapped and cut-off events, and compare the store with the log.
 
-    Of the store, the digests of requests, calls, results, messages and decisions are computed from their bytes, and each
-    decision's person, status and edit must be those of its event. An export is checked without a store, so for its chains only.
+    Of the store, the rows of runs, requests, calls, messages, decisions, comments, grants, users, tokens, sessions and rules must
+    be as the log says; the first that differs is named with its column. An export is checked without a store, so for its chains
+    only.
 
     With `--against`, a log that was rewritten as a whole is found, too: it is not the one that was signed.
 
@@ -132,7 +133,7 @@ def verify(
     """
     with _opened_heads(against or (), key, data_dir) as signed:
         if file is not None:
-            checked = _check_file(file, signed)
+            checked = check_file(file, signed)
         else:
             checked = asyncio.run(_check_store(load_stack_settings(data_dir=data_dir), signed))
     if checked.broken is not None:
@@ -309,7 +310,8 @@ def _opened_heads(
         yield signed
 
 
-def _check_file(name: str, signed: Sequence[_SignedFile]) -> Checked:
+def check_file(name: str, signed: Sequence[_SignedFile] = ()) -> Checked:
+    """Check an export. Raises ConfigurationError: it can't be read."""
     if name == STREAM:
         return check_lines(sys.stdin, signed)
     try:
@@ -325,8 +327,8 @@ async def _check_store(settings: Settings, signed: Sequence[_SignedFile]) -> Che
 
 
 async def check_log(conn: Connection, signed: Sequence[_SignedFile] = ()) -> Checked:
-    """Check a store: its whole log, and every run's rows. ``conn``: one consistent view. ``signed``: to compare it with."""
-    check, older_runs = LogCheck(), 0
+    """Check a store: its whole log, and its rows. ``conn``: one consistent view. ``signed``: to compare it with."""
+    check, ledger, older_runs = LogCheck(), evidence.Ledger(), 0
 
     async def first_problem(last_seq: int) -> ChainBreak | str | None:
         nonlocal older_runs
@@ -335,13 +337,14 @@ async def check_log(conn: Connection, signed: Sequence[_SignedFile] = ()) -> Che
             broken = check.add(event) or _first(each.add(event) for each in signed)
             if broken is not None:
                 return broken
+            ledger.add(event)
             _note_progress(check.events)
         async for head in audit.stored_heads(conn):
             broken = check.close(head)
             if broken is not None:
                 return broken
         ended = check.end(last_seq=last_seq) or _first(each.end(last_seq) for each in signed)
-        return ended or await _first_difference(conn)
+        return ended or await evidence.first_in_store(conn, ledger)
 
     last_seq = await events.last_seq(conn)
     try:
@@ -353,15 +356,6 @@ async def check_log(conn: Connection, signed: Sequence[_SignedFile] = ()) -> Che
 
 def _first(problems: Iterable[str | None]) -> str | None:
     return next((problem for problem in problems if problem is not None), None)
-
-
-async def _first_difference(conn: Connection) -> ChainBreak | None:
-    """Compare what is stored of every run with its events."""
-    async for run_id in evidence.run_ids(conn):
-        different = await evidence.first_difference(conn, run_id)
-        if different is not None:
-            return different
-    return None
 
 
 @contextmanager
@@ -468,6 +462,15 @@ def check_lines(lines: Iterable[str], signed: Sequence[_SignedFile] = ()) -> Che
         if broken is not None:
             return check.outcome(broken)
     return check.outcome(check.finish())
+
+
+def events_in(log: Path) -> Iterator[ChainedEvent]:
+    """Yield the events of an export that was checked."""
+    with log.open(encoding="utf-8", errors="surrogateescape") as lines:
+        for line in lines:
+            members = json.loads(line)
+            if "seq" in members and "hash" in members:
+                yield ChainedEvent(**members)
 
 
 class _FileCheck:

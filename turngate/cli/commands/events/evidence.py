@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from approvals_api.requests.evidence import EvidenceOrder, NotedEvents, collect, default_seed, draw, exception_of
 from turngate import __version__
 from turngate.cli import stores, terminal
-from turngate.cli.commands.events.audit import check_lines
+from turngate.cli.commands.events.audit import check_lines, events_in
 from turngate.cli.commands.events.evidence_page import page_of
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import DataDir, instant_of
@@ -29,9 +29,9 @@ from turngate.runtime import signed_heads
 from turngate.runtime.locations import write_atomically
 from turngate.runtime.settings import Settings, load_stack_settings
 from turngate.runtime.signed_heads import HeadsCheck, SignedHeadsError
-from turngate.store import evidence as store_evidence
 from turngate.store.events.counts import LogCounts, payload_of
-from turngate.store.storable import stored_digest
+from turngate.store.events.row_digests import is_digest_of, text_digest
+from turngate.store.tables.evidence import CLIMBS
 from turngate.text.plain_text import plain
 from turngate.wire.evidence import PURPOSE, EvidenceDocument, FourEyesException, SampledRequest
 
@@ -284,17 +284,17 @@ def _event_problems(logged: Sequence[ChainedEvent]) -> Iterator[str]:
 def _digest_problems(
     sampled: SampledRequest, row: dict[str, Any], nonce: str, opened: dict[str, Any], decided: dict[str, Any]
 ) -> Iterator[str]:
-    if row.get("id") != sampled.request_id or stored_digest(row, nonce) != opened.get("content"):
+    if row.get("id") != sampled.request_id or not is_digest_of(row, nonce, opened.get("content")):
         yield "what is given as asked for is not what the log has the digest of"
-    climbed = row.get("rungs_climbed") or any(each.type in store_evidence.CLIMBS for each in sampled.events)
+    climbed = row.get("rungs_climbed") or any(each.type in CLIMBS for each in sampled.events)
     terms = None if climbed or "terms" not in opened else sampled.terms
-    if terms is not None and store_evidence.text_digest(terms, nonce) != opened["terms"]:
+    if terms is not None and text_digest(terms, nonce) != opened["terms"]:
         yield "its terms are not those that the log has the digest of"
     differs = [name for name in ON_ITS_PAGE if sampled.view.get(name) != row.get(name)]
     if differs:
         yield f"what people were shown differs from what was stored: {', '.join(differs)}"
     yield from _call_problems(sampled, row, nonce, opened)
-    if sampled.decision_row is not None and stored_digest(sampled.decision_row, nonce) != decided.get("content"):
+    if sampled.decision_row is not None and not is_digest_of(sampled.decision_row, nonce, decided.get("content")):
         yield "its decision is not what the log has the digest of"
 
 
@@ -323,7 +323,7 @@ def _log_problems(document: EvidenceDocument, log: Path) -> list[str]:
             checked = check_lines(lines)
         if checked.broken is not None:
             return [f"{log}: {checked.broken}"]
-        for event in _events_in(log):
+        for event in events_in(log):
             counts.add(event)
             if period.first_seq <= event.seq <= period.last_seq:
                 noted.add(event)
@@ -331,15 +331,6 @@ def _log_problems(document: EvidenceDocument, log: Path) -> list[str]:
     except OSError as error:
         raise ConfigurationError(f"{log} cannot be read: {error.strerror}") from None
     return [*_count_problems(document, counts, last_hash, log), *_noted_problems(document, noted, log)]
-
-
-def _events_in(log: Path) -> Iterator[ChainedEvent]:
-    """Yield the events of an export that was checked."""
-    with log.open(encoding="utf-8", errors="surrogateescape") as lines:
-        for line in lines:
-            members = json.loads(line)
-            if "seq" in members and "hash" in members:
-                yield ChainedEvent(**members)
 
 
 def _count_problems(document: EvidenceDocument, counts: LogCounts, last_hash: str, log: Path) -> Iterator[str]:

@@ -303,7 +303,7 @@ def test_i15_a_row_without_an_event_is_found(store: Path, tmp_path: Path) -> Non
         await requests.insert_all(conn, [request_row(run, "rq_planted", status="approved", decided_by="the-ceo")])
 
     in_store(copied, plant)
-    assert "no event opened request rq_planted" in turngate("verify", store=copied, code=1)[1]
+    assert "requests rq_planted: no event accounts for this row" in turngate("verify", store=copied, code=1)[1]
 
 
 def test_i15_a_rewritten_message_is_found_and_older_runs_are_counted(store: Path, tmp_path: Path) -> None:
@@ -329,4 +329,7 @@ def test_i15_a_rewritten_message_is_found_and_older_runs_are_counted(store: Path
     in_store(copied, begin)
     assert "1 run(s) began before the log had digests" in turngate("verify", store=copied)[1]
     in_store(copied, rewrite)
-    assert "chain new, event 1: message msg_new is not as it was stored" in turngate("verify", store=copied, code=1)[1]
+    assert (
+        "chain new, event 1: messages msg_new, parts: it is not as run.started wrote it"
+        in turngate("verify", store=copied, code=1)[1]
+    )
