@@ -30,6 +30,7 @@ from turngate.store import agents
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.events import deliveries
 from turngate.store.events.deliveries import Backlog
+from turngate.store.requests import requests
 from turngate.store.runs import runs
 from turngate.wire.explanation import WaitKind
 from turngate.wire.health import CheckName, HealthCheck, HealthState, HealthView, WaitCount, WorkerPoll
@@ -40,6 +41,7 @@ CHECK_SECONDS: Final = 3.0
 TEMPORAL_ANSWERS_IN: Final = timedelta(seconds=2.5)
 RUNS_LOOKED_AT: Final = 100
 QUEUES_LOOKED_AT: Final = 20
+REQUESTS_LOOKED_AT: Final = 200
 NAMES_SHOWN: Final = 5
 STILL_FOR: Final = timedelta(seconds=60)
 """How long a person, a tool or a model may take before a run counts as stalled, as in ``runs --stuck``."""
@@ -115,6 +117,7 @@ async def examine(services: Services, *, away: Collection[CheckName] = (), drain
     if "store" not in unreached:
         more.append(_in_time(findings, "notifications", _outbox(services)))
         more.append(_in_time(findings, "retention", _retention(services)))
+        more.append(_in_time(findings, "requests", _requests(services)))
     if "temporal" not in unreached:
         more.append(_in_time(findings, "search_attributes", _search_attributes(services)))
     if not unreached:
@@ -242,6 +245,20 @@ async def _search_attributes(services: Services) -> list[HealthCheck]:
     fix = "Runs work all the same. Add them, or set TURNGATE_SEARCH_ATTRIBUTES to false."
     command = "turngate search-attributes --add"
     return [HealthCheck(name="search_attributes", state="warning", says=says, fix=fix, command=command)]
+
+
+async def _requests(services: Services) -> list[HealthCheck]:
+    """Return that requests that wait were changed in the database; nothing where none was."""
+    async with services.database.glance() as conn:
+        changed = await requests.changed_pending(conn, limit=REQUESTS_LOOKED_AT)
+    if not changed:
+        return []
+    named = ", ".join(f"{each.request.id} ({each.changed})" for each in changed[:NAMES_SHOWN])
+    says = (
+        f"{_count(len(changed), 'request that waits was', 'requests that wait were')} changed in the database: {named}."
+    )
+    fix = "No one can decide them. Find out who can write the database, and interrupt their runs."
+    return [HealthCheck(name="requests", state="wrong", says=says, fix=fix, command="turngate audit verify")]
 
 
 # Workers and builds.

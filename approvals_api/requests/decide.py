@@ -17,7 +17,7 @@ from approvals_api.principal import Principal
 from approvals_api.requests import apply
 from approvals_api.requests.answer_check import check_content
 from approvals_api.requests.claim import refuse_if_claimed
-from approvals_api.requests.eligibility import check_verb, require_eligible, starters_or_newer
+from approvals_api.requests.eligibility import check_verb, require_as_opened, require_eligible, starters_or_newer
 from approvals_api.services import Services
 from approvals_api.validation.errors import invalid
 from turngate.domain.digest import derived_id
@@ -73,7 +73,8 @@ async def submit(
     Raises:
         NotFoundError: no such request.
         ConflictError: ``already_decided`` (details name the winner), ``already_approved``, ``claimed``, ``digest_differs``,
-            ``idempotency_key_reused`` or ``asked_again``: the edited call needs stricter terms, and a new request
+            ``changed_after_opening``: its row was changed in the database; ``idempotency_key_reused``
+            or ``asked_again``: the edited call needs stricter terms, and a new request
             (``details["asked_again"]``) asks about it under them; ``not_covered`` or ``grant_ended``: see ``grant_id``.
         GoneError: ``run_ended`` or ``request_expired``.
         ForbiddenError: ``missing_scope`` or ``not_eligible``.
@@ -92,13 +93,14 @@ async def submit(
         credential=principal.credential,
     )
     async with services.database.glance() as conn:
-        request, stored = await requests.with_decision(conn, request_id, decision.id)
+        seen, stored = await requests.with_decision(conn, request_id, decision.id)
         decision, earlier = await _sent_before(conn, decision, stored)
-        others = frozenset[str]() if request is None else await starters_or_newer(conn, request)
-    if request is None:
+        others = frozenset[str]() if seen is None else await starters_or_newer(conn, seen.request)
+    if seen is None:
         raise NotFoundError(f"there is no request {request_id!r}")
     if earlier is not None:
         return earlier
+    request = require_as_opened(seen)
     if request.status == "superseded":
         await _require_no_other(services, request)
     try:

@@ -6,14 +6,14 @@ from collections.abc import Collection
 from typing import Protocol
 
 from approvals_api.principal import Principal
-from turngate.domain.errors import ForbiddenError, InvalidInputError
+from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError
 from turngate.domain.policy.terms import AskTerms, person_of
 from turngate.domain.requests import RequestKind, Verb
 from turngate.domain.tools.secrets import Audience
 from turngate.store.access import people
 from turngate.store.clock import now
 from turngate.store.database import Connection
-from turngate.store.requests.requests import Request
+from turngate.store.requests.requests import AsOpened, Request
 from turngate.store.runs import runs
 from turngate.store.runs.starters import starters_of
 
@@ -67,6 +67,19 @@ def why_not(request: OnTerms, principal: Principal, starters: Collection[str]) -
             "account), and its rule wants someone else to decide"
         )
     return request.ask_terms.barred(name=principal.name, role=principal.role, machine=principal.machine)
+
+
+def require_as_opened(seen: AsOpened) -> Request:
+    """Return the request. Raises ConflictError for one that waits and was changed in the database."""
+    request, changed = seen
+    if changed is not None and request.status == "pending":
+        raise ConflictError(
+            f"this request was changed in the database after it was written (column {changed}): what it shows is not what the "
+            "agent asked for. Don't decide it; tell those who run Turngate that `turngate audit verify` says what was changed",
+            code="changed_after_opening",
+            column=changed,
+        )
+    return request
 
 
 def require_eligible(request: OnTerms, principal: Principal, starters: Collection[str]) -> None:

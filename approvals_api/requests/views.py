@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from approvals_api.lookups import existing_request, existing_run
+from approvals_api.lookups import existing_run
 from approvals_api.paging import encode_cursor
 from approvals_api.principal import Principal
 from approvals_api.requests.consequences import consequences_of
-from approvals_api.requests.eligibility import audience_of, starters
+from approvals_api.requests.eligibility import audience_of, require_as_opened, starters
 from approvals_api.requests.reveal import unseen_secrets
 from approvals_api.retention.erase import erased_of
 from approvals_api.runs.budgets import time_words
@@ -19,6 +19,7 @@ from approvals_api.runs.masks import Masks
 from approvals_api.runs.step_views import in_part, presentation_of
 from approvals_api.runs.views import RUN_TEXTS, message_views, run_summary
 from turngate.domain.digest import derived_id
+from turngate.domain.errors import NotFoundError
 from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.policy import Verdict
@@ -65,11 +66,13 @@ async def request_page(
 
 
 async def request_detail(conn: Connection, request_id: str, principal: Principal | None = None) -> RequestDetail:
-    """Return a request with its decision, call, run and conversation so far; raises NotFoundError.
+    """Return a request with its decision, call, run and conversation so far.
 
     ``principal``: who reads it; who may decide it sees all of its call but what its tool declares secret. None: someone else.
+
+    Raises NotFoundError, or ConflictError (``changed_after_opening``) for one that waits and was changed in the database.
     """
-    request = await existing_request(conn, request_id)
+    request = await _unchanged(conn, request_id)
     run = await existing_run(conn, request.run_id)
     call = await calls.get(conn, request.run_id, request.tool_call_id)
     execution = await executions.get(conn, request.run_id, request.tool_call_id)
@@ -121,6 +124,13 @@ async def request_detail(conn: Connection, request_id: str, principal: Principal
         erased=await erased_of(conn, run),
     )
     return detail.model_copy(update={"leads_to": consequences_of(detail)})
+
+
+async def _unchanged(conn: Connection, request_id: str) -> Request:
+    seen = await requests.as_opened(conn, request_id)
+    if seen is None:
+        raise NotFoundError(f"there is no request {request_id!r}")
+    return require_as_opened(seen)
 
 
 async def masks_of(conn: Connection, request: Request) -> Masks:

@@ -21,6 +21,7 @@ CheckName = Literal[
     "builds",
     "runs",
     "schedules",
+    "requests",
     "notifications",
     "retention",
     "disk",

@@ -106,7 +106,7 @@ async def test_another_process_reads_it_with_the_same_key_and_refuses_others(dat
 
 
 @pytest.mark.parametrize(
-    "change", ["swapped", "another column", "another conversation", "cut", "bit", "mark only", "a hash"]
+    "change", ["swapped", "another column", "another conversation", "cut", "bit", "mark only", "a hash", "plain"]
 )
 async def test_i15_a_sealed_text_that_was_changed_or_moved_is_an_error_and_found(
     database: Database, change: str
@@ -127,6 +127,7 @@ async def test_i15_a_sealed_text_that_was_changed_or_moved_is_an_error_and_found
         "cut": mine[:-9],
         "bit": mine[:-6] + ("A" if mine[-6] != "A" else "B") + mine[-5:],
         "mark only": "\x02",
+        "plain": '[{"type":"text","text":"Pay twice."}]',
         "a hash": ring.hashes.seal(framed_sha256("other")) if ring.hashes else "",
     }[change]
     await raw(database, "UPDATE messages SET parts = :forged WHERE id = 'm1'", forged=forged)
@@ -135,7 +136,7 @@ async def test_i15_a_sealed_text_that_was_changed_or_moved_is_an_error_and_found
     async with database.read() as conn:
         different = await evidence.first_difference(conn, "run_1")
     assert different is not None
-    assert "decrypt" in str(different) or "another row" in str(different) or "damaged" in str(different)
+    assert any(each in str(different) for each in ("decrypt", "another row", "damaged", "is not encrypted"))
 
 
 async def test_a_transaction_that_fails_leaves_no_key_behind(database: Database) -> None:
@@ -195,6 +196,15 @@ async def test_the_first_use_of_an_old_conversation_locks_no_row_of_others(datab
     await say(database, run, "m3")
     (stored,) = await raw(database, "SELECT parts FROM messages WHERE id = 'm3'")
     assert f":{run.conversation_id}:" in stored[0]
+    # From its next start on, a process takes nothing that isn't encrypted.
+    assert database.ring is not None
+    next_start = KeyRing(database.ring.services)
+    async with database.read() as conn:
+        await next_start.load(conn)
+    database.encrypt_with(next_start)
+    await raw(database, "UPDATE messages SET parts = '[]' WHERE id = 'm1'")
+    with pytest.raises(UnreadableContentError, match="not encrypted, though this database is"):
+        await text_of(database, "m1")
 
 
 async def test_a_list_of_many_conversations_takes_one_look_up_of_keys(database: Database) -> None:

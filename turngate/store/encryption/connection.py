@@ -12,9 +12,19 @@ import sqlalchemy
 from sqlalchemy import Executable
 from sqlalchemy.engine import CursorResult, Dialect
 
+from turngate.domain.errors import UnreadableContentError
 from turngate.store.connection import Connection, Fact, Parameters, Result
 from turngate.store.encryption.key_ring import KeyRing, Keys
-from turngate.store.encryption.places import DATA_KEY, OF_DEPLOYMENT, Plan, SealedParameter, Value, plan_of, with_values
+from turngate.store.encryption.places import (
+    DATA_KEY,
+    MAY_BE_PLAIN,
+    OF_DEPLOYMENT,
+    Plan,
+    SealedParameter,
+    Value,
+    plan_of,
+    with_values,
+)
 from turngate.store.encryption.sealed import ANY_ROW, HASH_MARK, Envelope, label_of
 from turngate.store.prepared import is_one, rows_as_result
 from turngate.store.storable import MARK, storable
@@ -106,6 +116,7 @@ class SealedConnection:
         rows = [tuple(row) for row in result.fetchall()]
         sealed: dict[int, list[tuple[int, Envelope]]] = {}
         for place, row in enumerate(rows):
+            await self._require_sealed(plan, row)
             marked = [(at, text) for at, text in enumerate(row) if type(text) is str and text[:1] == MARK]
             if marked:
                 rows[place], envelopes = self._taken_apart(plan, row, marked)
@@ -116,6 +127,20 @@ class SealedConnection:
         for place, here in sealed.items():
             rows[place] = await self._opened_row(plan, rows[place], here)
         return rows_as_result(names, rows, rowcount)
+
+    async def _require_sealed(self, plan: Plan, row: tuple[Any, ...]) -> None:
+        """Raise UnreadableContentError for a text that someone wrote into the database as plain text."""
+        for position, column in plan.columns.items():
+            text, table = row[position], column.place.partition(".")[0]
+            if type(text) is not str or not text or text[:1] == MARK or table in MAY_BE_PLAIN:
+                continue
+            beside = {name: row[at] for name, at in column.beside.items()}
+            if not await self.keys.may_be_plain(table, beside.get):
+                raise UnreadableContentError(
+                    f"a text in {column.place} is not encrypted, though this database is: someone wrote it there past Turngate, "
+                    "or it is older than the encryption, and `turngate keys encrypt` encrypts it",
+                    place=column.place,
+                )
 
     def _taken_apart(
         self, plan: Plan, row: tuple[Any, ...], marked: list[tuple[int, str]]

@@ -15,26 +15,31 @@ from typing import Final, Protocol, TypeVar
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, union_all, update
 
 from turngate.domain.errors import ConfigurationError, UnreadableContentError
 from turngate.store.clock import as_text, now
 from turngate.store.connection import Connection
 from turngate.store.encryption.places import Value
 from turngate.store.encryption.sealed import KEY_BYTES, NONCE_BYTES, DataKey, HashKey
-from turngate.store.tables import conversations, key_ring, precedents, requests, runs
+from turngate.store.tables import conversations, erasures, events, key_ring, precedents, requests, runs
+from turngate.store.tables.content import TEXT_COLUMNS, Owner
 from turngate.store.texts import among, listed
 
 MOST_KEYS: Final = 10_000
 """How many conversations' keys, and to which conversation how many runs belong, a process keeps in memory."""
 DEPLOYMENT: Final = "="
 """How the names of keys of the deployment begin; no conversation's id does."""
+PLAIN: Final = "plain"
+"""The key of the ring that says that texts from before the encryption may be plain, until ``turngate keys encrypt`` is done."""
 SALT_BYTES: Final = 12
 
 _DATA_KEY = select(conversations.c.data_key).where(conversations.c.id == bindparam("conversation"))
 _DATA_KEYS = select(conversations.c.id, conversations.c.data_key).where(conversations.c.id.in_(among("ids")))
 _OF_RUN = select(runs.c.conversation_id).where(runs.c.id == bindparam("run"))
 _OF_REQUEST = select(requests.c.run_id).where(requests.c.id == bindparam("request"))
+_ERASED = select(erasures.c.id).where(erasures.c.conversation_id == bindparam("conversation")).limit(1)
+_IN_USE = union_all(select(conversations.c.id), select(events.c.hash)).limit(1)
 _RING = select(key_ring)
 _ADD = insert(key_ring)
 
@@ -68,12 +73,14 @@ class KeyService(Protocol):
 class KeyRing:
     """The keys of one database, in this process. :meth:`load` before its first use.
 
-    ``services``: the deployment's own keys, the current one first; others only unwrap.
+    ``services``: the deployment's own keys, the current one first; others only unwrap. ``accepts_plain``: texts from before the
+    encryption are read as they are.
     """
 
     def __init__(self, services: Sequence[KeyService]) -> None:
         self.services = tuple(services)
         self.current = ""
+        self.accepts_plain = False
         self._ciphers: dict[str, AESGCM] = {}
         self._secrets: dict[str, bytes] = {}
         self._deployment: DataKey | None = None
@@ -96,6 +103,9 @@ class KeyRing:
                 self._hold(row["id"], self._unwrapped(row["wrapped"], row["wrapped_by"]))
         self.current = ring[-1]["id"]
         for row in rows:
+            if row["kind"] == PLAIN:
+                self._unwrap(row["wrapped"], PLAIN)  # no one without the key can write it
+                self.accepts_plain = True
             if row["kind"] == "deployment" and self._deployment is None:
                 self._deployment = DataKey.of(DEPLOYMENT, self._unwrap(row["wrapped"], DEPLOYMENT))
                 salt = os.urandom(SALT_BYTES)
@@ -167,8 +177,14 @@ class KeyRing:
         await self.add(conn)
         secret = os.urandom(KEY_BYTES)
         await self._store(conn, "deployment", "deployment", self.wrap(secret, DEPLOYMENT), self.current)
+        if (await conn.execute(_IN_USE)).first() is not None:
+            await self._store(conn, PLAIN, PLAIN, self.wrap(os.urandom(KEY_BYTES), PLAIN), self.current)
         await conn.execute(delete(precedents))
         await self.load(conn)
+
+    async def end_plain(self, conn: Connection) -> None:
+        """Note that everything is encrypted: from its next start on, a process refuses plain text."""
+        await conn.execute(delete(key_ring).where(key_ring.c.kind == PLAIN))
 
     async def add(self, conn: Connection) -> None:
         """Make a new key of the ring, which wraps data keys from now on, wrapped by the current service."""
@@ -236,6 +252,10 @@ class Keys:
             raise UnreadableContentError("the database has no key of the deployment any more")
         return self._ring.own
 
+    def secret_for(self, purpose: bytes) -> bytes:
+        """Return a secret of the deployment, as :meth:`KeyRing.secret_for` does."""
+        return self._ring.secret_for(purpose)
+
     @property
     def hashes(self) -> HashKey:
         """What hashes of content are kept under."""
@@ -266,6 +286,20 @@ class Keys:
 
     async def of_row(self, table: str, value: Value) -> DataKey:
         """Return the key of the conversation that a row belongs to; the deployment's, if the row's statement doesn't say."""
+        conversation = await self._conversation(table, value)
+        return self.deployment if conversation is None else await self._of_conversation(str(conversation))
+
+    async def may_be_plain(self, table: str, value: Value) -> bool:
+        """Tell whether a row's texts may be plain: not all is encrypted yet, or erasing left them. ``value``: of its columns."""
+        if self._ring.accepts_plain:
+            return True
+        conversation = await self._conversation(table, value)
+        if conversation is None:  # it belongs to none, or the result doesn't say to which
+            return TEXT_COLUMNS[table].owner is not Owner.NONE
+        return (await self._conn.look(_ERASED, {"conversation": conversation})).first() is not None
+
+    async def _conversation(self, table: str, value: Value) -> str | None:
+        """Return the conversation that a row belongs to; None: none, or its columns don't say."""
         conversation = value("conversation_id")
         if conversation is None:
             run = value("id") if table == "runs" else value("run_id")
@@ -273,7 +307,7 @@ class Keys:
                 request = value("id") if table == "requests" else value("request_id")
                 run = None if request is None else await self._run_of(str(request))
             conversation = None if run is None else await self._conversation_of(str(run))
-        return self.deployment if conversation is None else await self._of_conversation(str(conversation))
+        return None if conversation is None else str(conversation)
 
     async def of_owner(self, owner: str) -> DataKey:
         """Return the key that a text in the database was sealed with. Raises UnreadableContentError."""

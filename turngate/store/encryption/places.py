@@ -23,6 +23,8 @@ from turngate.store.tables.content import TEXT_COLUMNS, Owner
 
 OF_DEPLOYMENT: Final = frozenset({Owner.NONE, Owner.RESULT, Owner.OVERRIDES})
 """Whose rows the deployment's key seals: they belong to no single conversation."""
+MAY_BE_PLAIN: Final = frozenset({"events", "deliveries", "delivery_attempts", "idempotent_answers"})
+"""Tables whose texts may be plain: the log can't be changed and has its own digests, and of the others erasing leaves words."""
 DATA_KEY: Final = "conversations.data_key"
 ALSO: Final = ("steps.trail",)
 """Sealed, though it is no content: digests of what a step did."""
@@ -65,10 +67,15 @@ class SealedParameter:
 
 @dataclass(frozen=True, slots=True)
 class _SealedColumn:
-    """One column of a result. ``keys``: where the row's primary key is in it; None: it isn't."""
+    """One column of a result. ``keys``: where the row's primary key is in it; None: it isn't.
+
+    ``place``: which column it is. ``beside``: other columns of its table → where they are.
+    """
 
     position: int
     keys: tuple[int, ...] | None
+    place: str
+    beside: Mapping[str, int]
 
 
 @dataclass
@@ -231,6 +238,10 @@ def _is_bind(value: object) -> bool:
     return isinstance(value, BindParameter)
 
 
+def _beside(places: Mapping[tuple[int, str], int], table: object) -> dict[str, int]:
+    return {name: at for (of, name), at in places.items() if of == id(table)}
+
+
 def _columns(statement: Executable) -> dict[int, _SealedColumn]:
     """Return, by position, the columns of the result that are a table's own and are sealed."""
     if isinstance(statement, Select):
@@ -250,5 +261,6 @@ def _columns(statement: Executable) -> dict[int, _SealedColumn]:
         if not isinstance(base, Table) or f"{base.name}.{each.name}" not in PLACES:
             continue
         keys = tuple(places.get((id(table), key.name), -1) for key in base.primary_key)
-        columns[position] = _SealedColumn(position, None if -1 in keys else keys)
+        place = f"{base.name}.{each.name}"
+        columns[position] = _SealedColumn(position, None if -1 in keys else keys, place, _beside(places, table))
     return columns

@@ -142,6 +142,9 @@ async def encrypt(database: Store, note: Callable[[str, int], None] = lambda _ta
             note(table.name, done)
         if TEXT_COLUMNS[table.name].owner not in OF_DEPLOYMENT:
             await _give_to_owners(database, table)
+    if database.ring is not None:
+        async with database.write() as conn:
+            await database.ring.end_plain(conn)
     return done
 
 
@@ -150,6 +153,7 @@ async def _give_keys(database: Store) -> None:
     ring = database.ring
     if ring is None:
         raise ConfigurationError("this database isn't encrypted: run `turngate keys init`")
+    ring.accepts_plain = True  # in this process: it is what reads them
     without = select(conversations.c.id).where(conversations.c.data_key.is_(None)).limit(AT_ONCE)
     while True:
         async with database.write() as conn:
