@@ -78,6 +78,8 @@ OF_ERASED: Final = {
     "steps": "steps",
 }
 """The tables that :func:`rows_digest` is over, by their names in it."""
+SINCE: Final = ("repeat_key",)
+"""Columns of executions that it leaves out: earlier versions had none."""
 BY_REQUEST: Final = ("decisions", "approvals", "comments", "views", "grants")
 """Tables whose rows name a request, not a run."""
 
@@ -433,13 +435,9 @@ class _RunEvidence:
     def rows_digest(self) -> str:
         """Return the digest of all rows whose content may be erased; of requests without what changes after their end."""
         no_claim = {"claimed_by": None, "claimed_until": None}
-        lines = {
-            name: sorted(
-                json.dumps({**row, **(no_claim if table == "requests" else {})}, sort_keys=True)
-                for row in self.rows[table]
-            )
-            for name, table in OF_ERASED.items()
-        }
+        rows = {**self.rows, "requests": [{**row, **no_claim} for row in self.rows["requests"]]}
+        rows["executions"] = [{name: row[name] for name in row if name not in SINCE} for row in self.rows["executions"]]
+        lines = {name: sorted(json.dumps(row, sort_keys=True) for row in rows[of]) for name, of in OF_ERASED.items()}
         return framed_sha256(json.dumps(lines, sort_keys=True, separators=(",", ":")))
 
     def _since_erased(self, erased: _Place, left: object) -> Iterator[ChainBreak]:
@@ -528,19 +526,28 @@ class _RunEvidence:
             if step["results_message_id"] != (None if end is None else message_id):
                 problem = f"steps {step['step']}, results_message_id: it is not the message of its results"
                 yield _differs(None, problem, self.run_id)
-            elif end is not None and message_id in ends and not self._is_end(end, response, step["step"]):
-                problem = f"messages {message_id}: it does not hold the results of the calls of step {step['step']}"
-                yield _differs(None, problem, self.run_id)
+            elif end is not None and message_id in ends:
+                for name in self._changed_in_end(end, response, step["step"]):
+                    problem = f"messages {message_id}, {name}: it is not that of the results of step {step['step']}"
+                    yield _differs(None, problem, self.run_id)
 
-    def _is_end(self, end: Row, response: Row | None, step: int) -> bool:
+    def _changed_in_end(self, end: Row, response: Row | None, step: int) -> Iterator[str]:
+        """Yield the columns of a results message that don't follow from the step's response and calls."""
         if response is None or end["parent_id"] != response["id"]:
-            return False
+            yield "parent_id"
+            return
+        yield from (name for name in ("conversation_id", "step") if end[name] != response[name])
         of_step = [each for each in self.calls.values() if each.step == step]
-        try:
-            expected = steps.results_message(messages.from_row(response), of_step, CLOSED_BY_REPAIR)
-            return messages.from_row(end) == expected
-        except ValueError:  # it cannot be read
-            return False
+        expected = steps.results_message(messages.from_row(response), of_step, CLOSED_BY_REPAIR)
+        if end["role"] != expected.role:
+            yield "role"
+        for name in ("parts", "provider_options"):
+            try:
+                same = getattr(messages.from_row({**end, "role": expected.role}), name) == getattr(expected, name)
+            except ValueError:  # it cannot be read
+                same = False
+            if not same:
+                yield name
 
     def _recomputed(self, request: Request) -> str | None:
         """Return the digest computed from the stored bytes; None where they cannot tell.

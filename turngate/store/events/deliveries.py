@@ -223,6 +223,14 @@ async def send_again(conn: Connection, delivery_id: str, *, at: datetime) -> boo
     return (await conn.execute(query)).rowcount == 1
 
 
+async def end_open(conn: Connection, *, last_seq: int, at: datetime) -> int:
+    """Give up everything that waits, and let each channel read on after this event. Returns how many deliveries ended."""
+    given_up = update(deliveries).where(deliveries.c.status.in_(OPEN))
+    ended = await conn.execute(given_up.values(status="failed", ended_at=as_text(at)))
+    await conn.execute(update(notification_cursors).values(last_seq=last_seq, gathering_since=None))
+    return ended.rowcount
+
+
 async def fail_forgotten(conn: Connection, channels: Sequence[str], *, before: datetime, at: datetime) -> int:
     """End what no one will send: open deliveries from before ``before`` of channels other than these."""
     query = (

@@ -216,7 +216,7 @@ async def _open(conn: Connection, schedule: Schedule, fire: Fire, agent: AgentAt
         unattended_asks=schedule.unattended_asks,
         schedule_id=schedule.id,
     )
-    payload = {"schedule_id": schedule.id, "unattended": schedule.unattended_asks}
+    payload = {"schedule_id": schedule.id, "unattended": schedule.unattended_asks, "fired_by": fire.fired_by}
     if fire.fired_by is not None:
         payload["by"] = fire.fired_by
     head = None if begins else await messages.head_of(conn, conversation_id)

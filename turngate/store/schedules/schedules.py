@@ -108,6 +108,11 @@ async def change(conn: Connection, schedule: Schedule, **values: Any) -> Schedul
     return Schedule(**{**vars(schedule), **revised})
 
 
+async def skip_past(conn: Connection) -> None:
+    """Let no instant before now count on any timetable."""
+    await conn.execute(update(schedules).values(fires_after=as_text(now())))
+
+
 async def note_removed(conn: Connection, schedule_id: str) -> None:
     """Record that Temporal no longer has a deleted schedule."""
     query = update(schedules).where(schedules.c.id == schedule_id, schedules.c.deleted_at.is_not(None))

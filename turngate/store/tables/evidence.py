@@ -365,6 +365,7 @@ NOT_COMPARED: Final[Mapping[str, Mapping[str, str]]] = {
         "partial_output": "what a stopped command had said, for people",
         "started_at ended_at": _TIME,
         "worker build": "for who looks for a crash",
+        "repeat_key": _HINT,
     },
     "requests": {
         "urgent_at": "its place in the inbox",
@@ -387,6 +388,7 @@ NOT_COMPARED: Final[Mapping[str, Mapping[str, str]]] = {
     "sessions": {"last_seen_at user_agent": "for lists"},
     "schedules": {
         "revision removed_at": _STATE,
+        "fires_after": "which instants of the timetable count: each fire is an event",
         "pause_reason": "words for people: who paused it is compared",
     },
     "schedule_fires": {"fire_at outcome reason noted_at": "each fire is an event; a run that it opened is compared"},
@@ -399,7 +401,7 @@ TABLES_NOT_COMPARED: Final[Mapping[str, str]] = {
     "agents model_names published_policies": "an app publishes it again at each start of a worker",
     "progress deltas errors summaries_wanted": "for those who watch, and gone after; nothing is decided by it",
     "precedents precedent_features": _HINT,
-    "deliveries delivery_attempts notification_cursors trace_export push_subscriptions event_counter": _STATE,
+    "deliveries delivery_attempts notification_cursors trace_export event_counter": _STATE,
     "used_below": _BUDGET,
     "totals": "counts for limits; calls that were counted are events",
     "judgements": "what the judge said is part of the verdict, which is compared",

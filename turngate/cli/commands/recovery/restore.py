@@ -19,7 +19,7 @@ import shutil
 import sqlite3
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -33,8 +33,15 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from approvals_api.recovery.restored import RESTORED, hold_live_runs
+from approvals_api.recovery.since_backup import (
+    SinceBackup,
+    end_log_ins,
+    forget_past,
+    take_away_again,
+    take_away_all,
+)
 from turngate.cli import stores, terminal
-from turngate.cli.commands.events.audit import check_log
+from turngate.cli.commands.events.audit import check_file, check_log, events_in
 from turngate.cli.commands.recovery.backup import (
     MANIFEST,
     MAX_NAME_BYTES,
@@ -48,14 +55,14 @@ from turngate.cli.commands.recovery.backup import (
     run,
 )
 from turngate.cli.options import DataDir
-from turngate.domain.errors import ConfigurationError, UnavailableError
+from turngate.domain.errors import ConfigurationError, TurngateError, UnavailableError
 from turngate.domain.text.sqlite_urls import sqlite_url
 from turngate.runtime import locations
 from turngate.runtime.data_dir_lock import DataDirLock
 from turngate.runtime.settings import Settings
 from turngate.store import schema
 from turngate.store.database import Database
-from turngate.store.events import events
+from turngate.store.events import audit, events
 from turngate.text.instants import second
 from turngate.text.plain_text import plain
 
@@ -77,12 +84,26 @@ def restore(
     without_temporal: Annotated[
         bool, typer.Option("--without-temporal", help="Leave the embedded Temporal's database as it is.")
     ] = False,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="EXPORT",
+            help="An export of the log from after the backup (`turngate audit export`): what it took away is taken away again.",
+        ),
+    ] = None,
+    revoke_tokens: Annotated[
+        bool, typer.Option("--revoke-tokens", help="Revoke every API token of the backup.")
+    ] = False,
+    revoke_grants: Annotated[bool, typer.Option("--revoke-grants", help="Revoke every grant of the backup.")] = False,
     data_dir: DataDir = None,
 ) -> None:
     """Put a backup in place of the store, after it was verified, and hold its live runs.
 
     It refuses a store that isn't empty without --replace. Stop every API and worker before. Digests, schema and the whole log are
-    verified before anything changes. If it is cut off, no process opens the store until you have run it again. Nothing runs in
+    verified before anything changes. Sessions of the backup end. Users who were disabled, tokens and grants that were revoked and
+    schedules that were stopped after it stay so, as far as a later log says: of the store that is replaced, or of --log.
+
+    If it is cut off, no process opens the store until you have run it again. Nothing runs in
     the restored store until you have used `turngate reconcile --restored`.
     """
     settings = own_settings(data_dir)
@@ -92,11 +113,13 @@ def restore(
             f"Turngate runs on this data directory (process {running.pid}). Stop it and every worker, then restore"
         )
     settings.ensure_data_dir()
-    manifest, held = asyncio.run(_restore(settings, file, replace=replace, temporal=not without_temporal))
+    later = _Later(log=log, tokens=revoke_tokens, grants=revoke_grants)
+    manifest, done = asyncio.run(_restore(settings, file, later, replace=replace, temporal=not without_temporal))
     terminal.line(
         ("✓ ", "bold"), f"restored as of {second(manifest.at)}: the log is intact up to event {manifest.last_seq:,}"
     )
-    terminal.note(f"{held:,} live run(s) are held: what they did after the backup isn't known")
+    terminal.note(f"{done.held:,} live run(s) are held: what they did after the backup isn't known")
+    _report_rights(manifest, later, done)
     also = sorted(each for each in manifest.files if each.startswith(WITH))
     if also:
         terminal.note(f"files of --with stay in the backup; `tar -xf` takes them out: {plain(', '.join(also))}")
@@ -108,7 +131,32 @@ def restore(
     )
 
 
-async def _restore(settings: Settings, file: Path, *, replace: bool, temporal: bool) -> tuple[Manifest, int]:
+def _report_rights(manifest: Manifest, later: _Later, done: _Done) -> None:
+    """Say what happens to the backup's rights and messages."""
+    terminal.note(f"{done.sessions:,} session(s) of the backup ended: everyone logs in again")
+    if done.unsent:
+        terminal.note(f"{done.unsent:,} notification(s) that waited in the backup are not sent: they may have been")
+    for each in done.taken_away:
+        terminal.note(f"since the backup, by {later.source}: {plain(each)}")
+    for what, count in done.revoked.items():
+        terminal.note(f"{count:,} {what} of the backup are revoked")
+    if later.since is None:
+        since = second(manifest.at)
+        terminal.error(
+            f"no log says what happened after {since}: users who were disabled, roles that were lowered, tokens and grants that "
+            "were revoked, and schedules that were stopped since then are as they were. Compare `turngate user list`, "
+            "`turngate token list` and the grants with what you know, or restore again with --log EXPORT, --revoke-tokens or "
+            "--revoke-grants"
+        )
+    elif later.since.erasures:
+        terminal.error(
+            f"{later.since.erasures:,} erasure(s) after the backup have to be repeated: the how-to says how to find them"
+        )
+
+
+async def _restore(
+    settings: Settings, file: Path, later: _Later, *, replace: bool, temporal: bool
+) -> tuple[Manifest, _Done]:
     lock = DataDirLock(settings.stack_dir / locations.TEMPORAL_LOCK)
     await lock.acquire()
     try:
@@ -119,13 +167,13 @@ async def _restore(settings: Settings, file: Path, *, replace: bool, temporal: b
             others = _others(settings, directory, temporal=temporal)
             try:
                 if backend == "sqlite":
-                    held = await _restore_sqlite(settings, directory, manifest, others, replace=replace)
+                    done = await _restore_sqlite(settings, directory, manifest, others, later, replace=replace)
                 else:
-                    held = await _restore_postgresql(settings, directory, manifest, others)
+                    done = await _restore_postgresql(settings, directory, manifest, others, later)
             except (SQLAlchemyError, sqlite3.Error) as error:
                 problem = plain(str(getattr(error, "orig", None) or error))[:300]
                 raise ConfigurationError(f"{file}: its store cannot be used as a database: {problem}") from None
-        return manifest, held
+        return manifest, done
     finally:
         lock.release()
 
@@ -256,8 +304,8 @@ def _copy(raw: BinaryIO, member: _Member, target: Path) -> str:
 
 
 async def _restore_sqlite(
-    settings: Settings, directory: Path, manifest: Manifest, others: list[_Move], *, replace: bool
-) -> int:
+    settings: Settings, directory: Path, manifest: Manifest, others: list[_Move], later: _Later, *, replace: bool
+) -> _Done:
     [target] = settings.database_files
     mark = schema.mark_file(target)
     if not replace and not mark.exists() and target.exists() and not await _is_without_log(settings):
@@ -268,16 +316,20 @@ async def _restore_sqlite(
     database = Database(sqlite_url(new))
     try:
         await _verify(settings, database, manifest)
-        held = await _hold(database, manifest)
+        if target.exists():
+            await later.read_replaced(target, database, manifest)
+        done = await _hold(database, manifest, later)
     finally:
         await database.close()
     with closing(sqlite3.connect(new)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")  # all of it in one file, which is moved
     _put_in_place([_Move(new, target), *others], mark)
-    return held
+    return done
 
 
-async def _restore_postgresql(settings: Settings, directory: Path, manifest: Manifest, others: list[_Move]) -> int:
+async def _restore_postgresql(
+    settings: Settings, directory: Path, manifest: Manifest, others: list[_Move], later: _Later
+) -> _Done:
     url = settings.resolved_database_url
     database = Database(url)
     try:
@@ -293,11 +345,11 @@ async def _restore_postgresql(settings: Settings, directory: Path, manifest: Man
         command = [program("pg_restore"), "--no-owner", "--exit-on-error", "--single-transaction"]
         await asyncio.to_thread(run, [*command, str(directory / STORE["postgresql"])], settings)
         await _verify(settings, database, manifest)
-        held = await _hold(database, manifest)
+        done = await _hold(database, manifest, later)
         _put_in_place(others, schema.mark_file(settings.data_dir / "turngate.db"))
         async with database.write() as conn:
             await conn.execute(sqlalchemy.text(f"DROP TABLE {schema.MARK}"))
-        return held
+        return done
     finally:
         await database.close()
 
@@ -331,14 +383,82 @@ async def _verify(settings: Settings, database: Database, manifest: Manifest) ->
         raise ConfigurationError("the backup's log does not end where its manifest says: it was changed")
 
 
-async def _hold(database: Database, manifest: Manifest) -> int:
-    """Hold the live runs of a restored database, and return how many."""
+@dataclass(kw_only=True)
+class _Later:
+    """What is known of the time after the backup, and what is to be revoked anyway. ``since`` None: nothing is known.
+
+    ``source``: which log says it.
+    """
+
+    log: Path | None
+    tokens: bool
+    grants: bool
+    since: SinceBackup | None = None
+    source: str = ""
+
+    async def read_replaced(self, file: Path, restored: Database, manifest: Manifest) -> None:
+        """Read the log of the store that is replaced, if it is the backup's and can be read."""
+        replaced = Database(sqlite_url(file))
+        try:
+            async with replaced.read() as old, restored.read() as new:
+                last = manifest.last_seq
+                if await audit.hashes(old, last, last) != await audit.hashes(new, last, last):
+                    return
+                since = SinceBackup()
+                async for event in audit.every(old, since=last + 1):
+                    since.add(event)
+        except (TurngateError, SQLAlchemyError, sqlite3.Error):
+            return  # it may be why the backup is restored
+        finally:
+            await replaced.close()
+        self.since, self.source = since, "the store that was replaced"
+
+    async def read_export(self, restored: Database, manifest: Manifest) -> None:
+        """Read an export of the log. Raises ConfigurationError: it can't be read, or is not of this store."""
+        if self.log is None:
+            return
+        since, last = SinceBackup(), manifest.last_seq
+        async with restored.read() as conn:
+            known = await audit.hashes(conn, last, last)
+        checked = check_file(str(self.log))
+        if checked.broken is not None:
+            raise ConfigurationError(f"{self.log}: {plain(checked.broken)}")
+        for event in events_in(self.log):
+            if event.seq == last and [event.hash] != known:
+                raise ConfigurationError(f"{self.log} is not an export of the store that this is a backup of")
+            if event.seq > last:
+                since.add(event)
+        self.since, self.source = since, str(self.log)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Done:
+    """What a restore did beside putting files in place. ``taken_away``: in words. ``revoked``: tokens, grants → how many."""
+
+    held: int
+    sessions: int
+    unsent: int
+    taken_away: list[str]
+    revoked: Mapping[str, int]
+
+
+async def _hold(database: Database, manifest: Manifest, later: _Later) -> _Done:
+    """Hold the live runs of a restored database, and take away what must not come back with it."""
+    await later.read_export(database, manifest)
     by = await stores.actor(database)
+    unsent = await forget_past(database)
     held = await hold_live_runs(database, by=by, backup_at=manifest.at)
+    done = _Done(
+        held=held,
+        sessions=await end_log_ins(database, by=by),
+        unsent=unsent,
+        taken_away=[] if later.since is None else await take_away_again(database, later.since, by=by),
+        revoked=await take_away_all(database, tokens_too=later.tokens, grants_too=later.grants, by=by),
+    )
     payload = {"by": by, "backup_at": manifest.at, "last_seq": manifest.last_seq, "held": held}
     async with database.write() as conn:
         await events.append(conn, events.SYSTEM, [(RESTORED, payload)])
-    return held
+    return done
 
 
 # Putting files in place.

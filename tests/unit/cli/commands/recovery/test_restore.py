@@ -12,6 +12,7 @@ import sys
 import tarfile
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,18 @@ from typer.testing import CliRunner
 
 from turngate.cli.commands.recovery import restore as restoring
 from turngate.cli.main import app
+from turngate.domain.agents.schedules import Timetable
 from turngate.domain.errors import UnfinishedRestoreError
+from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.runtime.locations import RunningStack
+from turngate.store.access import sessions, tokens, users
+from turngate.store.clock import as_text, now
 from turngate.store.database import Database
+from turngate.store.events import deliveries, events
 from turngate.store.evidence import ERASED
+from turngate.store.policy import grants
+from turngate.store.schedules import schedule_fires, schedules
+from turngate.store.schedules.schedules import Schedule
 from turngate.store.tables import runs as runs_table
 
 Environment = dict[str, str | None]
@@ -83,6 +92,135 @@ def test_a_backup_takes_the_place_of_a_store(tmp_path: Path, backup: Path) -> No
     typed("backup", str(tmp_path / "also.tar"), "--with", str(own), "--data-dir", str(data))
     message = typed("restore", str(tmp_path / "also.tar"), "--data-dir", str(tmp_path / "elsewhere"))
     assert "with-0-policy.toml" in message
+
+
+async def with_rights(data: Path) -> tuple[str, str]:
+    """Write two users, a session, a token, a grant, a schedule and a notification that waits; return ids of token and grant."""
+    database = Database(f"sqlite:///{data}/turngate.db")
+    async with database.write() as conn:
+        await users.add(conn, users.User(name="ann", role="admin"), by="root")
+    async with database.write() as conn:
+        await users.add(conn, users.User(name="bob", role="operator"), by="root")
+    async with database.write() as conn:
+        await sessions.begin(conn, "ann")
+    async with database.write() as conn:
+        secret = await tokens.issue(conn, tokens.NewToken(name="ci", scopes=["runs:write"]), by="root")
+    async with database.write() as conn:
+        token = await tokens.find(conn, secret)
+        assert token is not None
+        wanted = WantedGrant(pattern=GrantPattern(tool="pay"), scope="everyone", max_uses=9)
+        grant = await grants.create(conn, wanted, grants.Origin(created_by="root"), key="k")
+        payload = {"grant_id": grant.id, "by": "root", "tool": "pay", "scope": "everyone", "max_uses": 9}
+        await events.append(conn, events.SYSTEM, [("grant.created", payload)])
+        timetable = Timetable(every_seconds=60).model_dump_json()
+        nightly = Schedule(
+            id="sch_1", name="nightly", agent="agent", input="Pay.", workspace=None, model=None, conversation_id=None,
+            unattended_asks="park", timetable=timetable, overlap="skip", catch_up_seconds=86_400, notes="", created_by="root",
+        )  # fmt: skip
+        await schedules.create(conn, nightly)
+        await events.append(conn, events.SYSTEM, [("schedule.created", {"schedule_id": "sch_1", "name": "nightly"})])
+        at = as_text(now())
+        waits = deliveries.Delivery(
+            id="ntf_1",
+            channel="chat",
+            first_seq=1,
+            last_seq=1,
+            payload="{}",
+            status="waiting",
+            next_attempt_at=at,
+            created_at=at,
+        )
+        await deliveries.add(conn, [waits])
+        await deliveries.begin(conn, "chat", 1)
+    await database.close()
+    return token.id, grant.id
+
+
+async def take_rights(data: Path, token: str, grant: str) -> None:
+    """Take all of that away, as people do after a backup."""
+    database = Database(f"sqlite:///{data}/turngate.db")
+    async with database.write() as conn:
+        await users.set_disabled(conn, "ann", disabled=True, by="root")
+    async with database.write() as conn:
+        await users.set_role(conn, "bob", "viewer", by="root")
+    async with database.write() as conn:
+        await tokens.revoke(conn, by="root", token_id=token)
+    async with database.write() as conn:
+        assert await grants.revoke(conn, grant, by="root")
+        await events.append(conn, events.SYSTEM, [("grant.revoked", {"grant_id": grant, "by": "root"})])
+    async with database.write() as conn:
+        schedule = await schedules.get(conn, "sch_1", hold=True)
+        assert schedule is not None
+        await schedules.change(conn, schedule, deleted_at=as_text(now()), deleted_by="root")
+        deleted = {"schedule_id": "sch_1", "name": "nightly", "by": "root"}
+        await events.append(conn, events.SYSTEM, [("schedule.deleted", deleted)])
+    await database.close()
+
+
+def rights(data: Path) -> dict[str, object]:
+    """Read what a store lets whom do."""
+    with closing(sqlite3.connect(data / "turngate.db")) as store:
+        wanted = {
+            "ann": "SELECT disabled_at IS NULL FROM users WHERE role = 'admin'",
+            "bob": "SELECT role FROM users WHERE role != 'admin'",
+            "sessions": "SELECT count(*) FROM sessions",
+            "token": "SELECT revoked_at IS NULL FROM api_tokens WHERE name = 'ci'",
+            "grant": "SELECT revoked_at IS NULL FROM grants",
+            "schedule": "SELECT deleted_at IS NULL FROM schedules",
+            "sent later": "SELECT count(*) FROM deliveries WHERE status = 'waiting'",
+        }
+        return {name: store.execute(sql).fetchone()[0] for name, sql in wanted.items()}
+
+
+NOTHING_LEFT = {"ann": 0, "bob": "viewer", "sessions": 0, "token": 0, "grant": 0, "schedule": 0, "sent later": 0}
+
+
+def test_i13_a_restore_brings_back_no_right_that_was_taken_away(tmp_path: Path) -> None:
+    """What the replaced store's log, or an export of it, took away stays away; where neither is there, the command says so."""
+    data, backup, log = tmp_path / "data", tmp_path / "backup.tar", tmp_path / "log.jsonl"
+    data.mkdir(mode=0o700)
+    here = ("--data-dir", str(data))
+    typed("migrate", *here)
+    token, grant = asyncio.run(with_rights(data))
+    typed("backup", str(backup), *here)
+    asyncio.run(take_rights(data, token, grant))
+    typed("audit", "export", "--output", str(log), *here)
+    output = typed("restore", str(backup), "--replace", *here)
+    assert rights(data) == NOTHING_LEFT
+    for each in (
+        "user ann is disabled",
+        "user bob is viewer",
+        f"token ci ({token}) is revoked",
+        f"grant {grant} is revoked",
+    ):
+        assert each in output
+    typed("audit", "verify", *here)
+    elsewhere = tmp_path / "elsewhere"
+    output = typed("restore", str(backup), "--log", str(log), "--data-dir", str(elsewhere))
+    assert rights(elsewhere) == NOTHING_LEFT
+    unknown = tmp_path / "unknown"
+    output = typed("restore", str(backup), "--revoke-tokens", "--revoke-grants", "--data-dir", str(unknown))
+    assert "no log says what happened after" in output
+    assert rights(unknown) == {**NOTHING_LEFT, "ann": 1, "bob": "operator", "schedule": 1}
+    other = backed_up(tmp_path, "other")
+    assert "not an export of the store" in typed(
+        "restore", str(other), "--log", str(log), "--data-dir", str(tmp_path / "x"), code=2
+    )
+    assert not asyncio.run(fired(unknown, ago=1))
+
+
+async def fired(data: Path, *, ago: int) -> bool:
+    """Report a fire of the timetable, so many minutes before the last one, to a restored store; tell whether it counts."""
+    with closing(sqlite3.connect(data / "turngate.db")) as store:  # made long before its newest fire
+        store.execute("UPDATE schedules SET created_at = '2026-01-01'")
+        store.commit()
+    database = Database(f"sqlite:///{data}/turngate.db")
+    async with database.write() as conn:
+        agent = schedule_fires.AgentAtFire(version="1", model="m")
+        minute = now().replace(second=0, microsecond=0)
+        fire = await schedule_fires.settle(conn, "sch_1", minute - timedelta(minutes=ago), agent)
+    await database.close()
+    return fire is not None
 
 
 def test_a_store_in_use_is_not_replaced(tmp_path: Path, backup: Path) -> None:
