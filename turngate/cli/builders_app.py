@@ -12,6 +12,7 @@ from turngate.domain.policy.policy import evaluate
 from turngate.domain.runs.budgets import SCRIPTED, is_free
 from turngate.domain.tools.summary import free_texts
 from turngate.domain.tools.tool import Tool, ToolKind
+from turngate.models.openai.strict import NotStrictError, strict_schema
 from turngate.models.profiles import find_models_file
 from turngate.models.registry import build_models
 from turngate.policies.lint import doubts
@@ -75,6 +76,7 @@ def warnings(app: LoadedApp) -> Iterator[str]:
             "docstring that says what the tool does"
         )
     yield from _free_summaries(app)
+    yield from _not_strict(app)
     for agent in app.agents.values():
         for tool in agent.toolkit:
             if tool.kind == "local" and tool.handler is None:
@@ -87,6 +89,19 @@ def warnings(app: LoadedApp) -> Iterator[str]:
     for doubt in doubts(app.policy, {name: list(agent.toolkit) for name, agent in app.agents.items()}):
         yield f"rule {doubt.rule!r}: {doubt.message}"
     yield from odd_tools()
+
+
+def _not_strict(app: LoadedApp) -> Iterator[str]:
+    """Yield the tools whose ``strict=True`` has no effect with any provider, because of their schemas."""
+    tools = {tool.name: tool for agent in app.agents.values() for tool in agent.toolkit if tool.strict}
+    for tool in tools.values():
+        try:
+            strict_schema(tool.manifest.parameters)
+        except NotStrictError as why:
+            yield (
+                f"tool {tool.name!r}{tool.where} is declared strict and is sent without it: {why}. Change its parameters, or "
+                "leave out strict=True"
+            )
 
 
 def _free_summaries(app: LoadedApp) -> Iterator[str]:

@@ -107,6 +107,30 @@ def test_a_summary_that_the_model_writes_is_warned_of(summary, named):
     assert [named in each for each in named_in] == ([] if named is None else [True])
 
 
+class Anything(BaseModel):
+    """Arguments that no provider can hold a model to."""
+
+    values: dict[str, int]
+
+
+def test_a_strict_tool_that_is_sent_without_it_is_warned_of():
+    """The schema says what strict can't: the doctor names the tool and the place. One that fits is sent strictly."""
+
+    @tool(effect="read", strict=True)
+    async def free(params: Anything) -> str:
+        """Take anything."""
+        return str(params)
+
+    @tool(effect="read", strict=True)
+    async def closed(params: Params) -> str:
+        """Take what fits."""
+        return str(params)
+
+    [line] = [each for each in warnings(loaded(free, closed)) if "strict" in each]
+    assert line.startswith("tool 'free' ")
+    assert "values" in line
+
+
 async def test_the_doctor_lists_agents_and_warns_without_failing(tmp_path: Path, monkeypatch):
     """A warning is shown as one, and everything is still in order."""
     monkeypatch.syspath_prepend(str(tmp_path))
