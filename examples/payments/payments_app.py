@@ -1,7 +1,8 @@
 """A payment that needs a person's answer in the middle of its work, cut into three calls at the question.
 
 ``prepare_payment`` does the work up to the question, ``ask_account`` asks it, and ``pay`` takes the answer as an argument. So
-policy judges the answer, the person who approves the payment sees it, and ``pay`` starts once.
+policy judges the answer, the person who approves the payment sees it, and ``pay`` starts once. If it ends without an answer, a
+person looks whether it was paid.
 Run it with ``turngate up payments_app:app``.
 """
 
@@ -92,7 +93,13 @@ ask_account = interaction_tool(
 )
 
 
-@tool(effect="once", ask=True, summary="Pay {amount} for {invoice} to {account}", failures=[AccountNotKnown])
+@tool(
+    effect="once",
+    ask=True,
+    summary="Pay {amount} for {invoice} to {account}",
+    failures=[AccountNotKnown],
+    check_with="Look for {idempotency_key} among the ledger's payments",
+)
 async def pay(params: Payment, ctx: ToolContext, ledger: Ledger) -> Paid:
     """Pay an invoice to an account. If prepare_payment has a question, ask it first."""
     accounts = ledger.accounts[params.invoice]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from decimal import Decimal
 from pathlib import Path
 
-from payments_app import HERE, app, ledger
+from payments_app import HERE, Paid, Payment, app, ledger
 
-from turngate import Failure, Ok
+from turngate import Failure, Ok, ToolContext
 from turngate.testing import running_app
 
 
@@ -46,3 +46,27 @@ async def test_an_account_that_is_made_up_is_not_paid(tmp_path: Path) -> None:
     assert isinstance(call.result, Failure)
     assert call.result.kind == "account_not_known"
     assert ledger.paid == {}
+
+
+async def test_a_payment_whose_answer_is_lost_is_not_made_again(tmp_path: Path) -> None:
+    """That is no failure: a person finds it in the ledger, and the agent reads that it was paid."""
+    booked: dict[str, Payment] = {}
+
+    async def pay_without_answer(params: Payment, ctx: ToolContext) -> Paid:
+        booked[ctx.idempotency_key] = params
+        raise TimeoutError
+
+    async with running_app(app, tmp_path, handlers={"pay": pay_without_answer}) as engine:
+        run = await engine.start("Pay invoice R-7.")
+        await engine.decide(await engine.request(run, kind="question"), "respond", args={"account": "DE-NEW-42"})
+        await engine.decide(await engine.request(run, tool="pay"), "approve")
+        doubt = await engine.request(run, kind="outcome")
+        (key,) = booked
+        lost = (await engine.request_details(await engine.run(run)))[doubt.id].lost_start
+        assert lost is not None
+        assert lost.check_with == f"Look for {key} among the ledger's payments"
+        await engine.decide(doubt, "respond", outcome="happened", args={"payment_id": key})
+        assert (await engine.ended(run)).status == "completed"
+        (call,) = await engine.calls(run, "pay")
+    assert call.result == Ok(value={"payment_id": key})
+    assert len(booked) == 1

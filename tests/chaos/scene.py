@@ -26,6 +26,7 @@ from turngate.client import Retries, TurngateClient
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.errors import ConflictError, GoneError, UnavailableError
 from turngate.domain.requests import RequestKind, Resolution, Verb
+from turngate.domain.tools.results import Failure
 from turngate.runtime.temporal_client import data_converter
 from turngate.store import agents
 from turngate.store.database import Database
@@ -356,3 +357,29 @@ async def scene(
             processes.check_alive()
         finally:
             await staged.close()
+
+
+async def asked_after_the_effect(on: Scene, name: str, instant: str | None) -> None:
+    """Have a call of this tool take effect and never report it; a person says that they don't know, and nothing runs again.
+
+    ``instant``: at which its worker is killed; None: it isn't.
+    """
+    called = f"{name}-{instant}"
+    if instant is not None:
+        on.arm(instant)
+    run = await on.start(called, [order(name, called)])
+    await on.approve(run)
+    if instant is not None:
+        await on.processes.gone("worker")
+        on.processes.start("worker")
+    lost = await on.detail((await on.request(run, "outcome")).id)
+    assert lost.execution == "unknown"
+    if name == "wire":
+        assert lost.lost_start is not None
+        assert lost.lost_start.check_with == f"Look for {on.starts(called)[0].key} at the bank"
+    assert (await on.decide(lost, "respond", outcome="tell_model", key=f"tell-{run}")).http == HTTPStatus.OK
+    await on.completed(run)
+    result = (await on.run(run)).steps[0].calls[0].result
+    assert isinstance(result, Failure)
+    assert result.kind == "unknown"
+    assert len(on.starts(called)) == 1

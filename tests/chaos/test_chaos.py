@@ -21,7 +21,7 @@ from killer import Killer
 from load import Load
 from operators import Operators
 from processes import DEADLINE_SECONDS, until
-from scene import Scene, order, scene
+from scene import Scene, asked_after_the_effect, order, scene
 from workload import scripts
 
 from turngate.domain.tools.results import Failure
@@ -172,25 +172,7 @@ async def test_i3_a_call_that_took_effect_and_never_reported_it(
 
     Also where ``kill -9`` of its worker comes between that end and the question, or right after the question.
     """
-    on, called = opening.on, f"{name}-{instant}"
-    if instant is not None:
-        on.arm(instant)
-    run = await on.start(called, [order(name, called)])
-    await on.approve(run)
-    if instant is not None:
-        await on.processes.gone("worker")
-        on.processes.start("worker")
-    lost = await on.detail((await on.request(run, "outcome")).id)
-    assert lost.execution == "unknown"
-    if name == "wire":
-        assert lost.lost_start is not None
-        assert lost.lost_start.check_with == f"Look for {on.starts(called)[0].key} at the bank"
-    assert (await on.decide(lost, "respond", outcome="tell_model", key=f"tell-{run}")).http == HTTPStatus.OK
-    await on.completed(run)
-    result = (await on.run(run)).steps[0].calls[0].result
-    assert isinstance(result, Failure)
-    assert result.kind == "unknown"
-    assert len(on.starts(called)) == 1
+    await asked_after_the_effect(opening.on, name, instant)
 
 
 async def test_i3_i5_kill_dash_nine(opening: Opening) -> None:
