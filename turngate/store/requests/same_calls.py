@@ -34,11 +34,16 @@ class SameCall:
     at: str | None = None
 
 
+# Of an index over key, state and start all columns are used only where states are named.
+_STATES: Final[list[ColumnElement[str]]] = [literal_column(f"'{each}'") for each in get_args(ExecutionState)]
+
+
 def may_have_happened(execution: FromClause) -> ColumnElement[bool]:
     """Build the condition that no one knows whether it took effect, and no one has approved the same call again since (I3)."""
     later = executions.alias()
     approved_since = exists().where(
         later.c.repeat_key == execution.c.repeat_key,
+        later.c.state.in_(_STATES),
         later.c.decision_id.is_not(None),
         later.c.started_at > execution.c.ended_at,
     )
@@ -86,7 +91,6 @@ def _ran(*also: ColumnElement[bool]) -> Select[Any]:
     )
 
 
-_STATES: Final[list[ColumnElement[str]]] = [literal_column(f"'{each}'") for each in get_args(ExecutionState)]
 _LATELY = _ran(executions.c.state.in_(_STATES), executions.c.started_at >= bindparam("since"))
 _IN_RUN = _ran(executions.c.run_id == _ASKING.c.run_id)
 _UNKNOWN = _ran(may_have_happened(executions))
