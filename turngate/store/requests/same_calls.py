@@ -76,8 +76,8 @@ _WAITING = (
 )
 
 
-def _ran(*also: ColumnElement[bool]) -> Select[Any]:
-    """Build the search for executions of the same arguments, in one of all states: the index has key, state and start."""
+def _ran(key: ColumnElement[str], *also: ColumnElement[bool]) -> Select[Any]:
+    """Build the search for executions of the same arguments. ``key``: the column that holds it."""
     another = (executions.c.run_id != _ASKING.c.run_id) | (executions.c.tool_call_id != _ASKING.c.tool_call_id)
     return (
         select(
@@ -85,15 +85,17 @@ def _ran(*also: ColumnElement[bool]) -> Select[Any]:
             executions.c.state,
             func.max(func.coalesce(executions.c.ended_at, executions.c.started_at)).label("at"),
         )
-        .join_from(_ASKING, executions, executions.c.repeat_key == _ASKING.c.repeat_key)
+        .join_from(_ASKING, executions, key == _ASKING.c.repeat_key)
         .where(another, *also)
         .group_by(_ASKING.c.id, executions.c.state)
     )
 
 
-_LATELY = _ran(executions.c.state.in_(_STATES), executions.c.started_at >= bindparam("since"))
-_IN_RUN = _ran(executions.c.run_id == _ASKING.c.run_id)
-_UNKNOWN = _ran(may_have_happened(executions))
+_KEY = executions.c.repeat_key
+_LATELY = _ran(_KEY, executions.c.state.in_(_STATES), executions.c.started_at >= bindparam("since"))
+# By the run: of one key there may be many more executions than of a run, so here its index mustn't be used.
+_IN_RUN = _ran(_KEY.op("||")(literal_column("''")), executions.c.run_id == _ASKING.c.run_id)
+_UNKNOWN = _ran(_KEY, may_have_happened(executions))
 _RECENT = (
     select(requests.c.run_id, requests.c.tool_call_id, requests.c.repeat_key, requests.c.verb, requests.c.decided_at)
     .where(requests.c.status != literal_column("'pending'"), requests.c.decided_at >= bindparam("since"))
