@@ -39,6 +39,7 @@ from approvals_api.gateway.client import Gateway
 from turngate import Toolkit
 from turngate.bridges.mcp_gateway.gateway import McpGateway
 from turngate.bridges.mcp_gateway.results import acceptable, external_tool
+from turngate.cli.commands.frontends.mcp_gateway import project_here
 from turngate.client import Retries, TurngateClient
 from turngate.domain.tools.external import ExternalTool
 from turngate.models.registry import Models, ModelSettings
@@ -271,6 +272,16 @@ async def test_i13_the_server_reads_no_credential_and_reaches_no_way_to_decide(
     assert str(marks) in seen["seen"]  # its own command line
     assert secret not in seen["seen"]
     assert "reached" not in seen["seen"]
+
+
+def test_the_servers_directory_is_never_the_users_whole_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without --directory the server works where the client starts the gateway, if that is a project."""
+    home = tmp_path / "home"
+    (home / "project").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    for place, expected in ((home / "project", home / "project"), (home, None), (tmp_path, None), (Path("/"), None)):
+        monkeypatch.chdir(place)
+        assert project_here() == expected
 
 
 def test_i13_no_process_of_its_user_reads_the_gateways_memory(tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ def mcp_gateway(
         typer.Option(
             exists=True,
             file_okay=False,
-            help="Where the server starts, and what it may change. Without it: an empty directory of its own.",
-            show_default=False,
+            help="Where the server starts, and what it may change.",
+            show_default="this directory; an empty one if this is your home directory or above it",
         ),
     ] = None,
     readable: Annotated[
@@ -141,7 +141,7 @@ def mcp_gateway(
         server = StdioServer(
             command=command or (),
             env={name: _variable(name, "--env") for name in env or ()},
-            cwd=directory,
+            cwd=directory or project_here(),
             readable=readable or (),
             writable=writable or (),
             network=network,
@@ -164,6 +164,12 @@ def mcp_gateway(
                 await gateway.serve_http(http, _http_token(http, http_token_variable))
 
     asyncio.run(serve())
+
+
+def project_here() -> Path | None:
+    """Return the current directory, as a client starts it for a project; None: it holds what isn't the server's business."""
+    here = Path.cwd()
+    return None if Path.home().resolve().is_relative_to(here) else here
 
 
 def _http_token(port: int, variable: str | None) -> str:
