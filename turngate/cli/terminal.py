@@ -16,6 +16,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from turngate.domain.text.hidden_text import escape_hidden
 from turngate.text.plain_text import Piece, plain, plain_line
 
 NARROWEST: Final = 60
@@ -106,8 +107,13 @@ def width() -> int:
 
 
 def raw(text: str) -> None:
-    """Print one line for programs, exactly as it is (rich would turn tabs into spaces)."""
-    print(text, flush=True)
+    """Print a text exactly as it is to a pipe or file (rich would turn tabs into spaces), and made plain to a terminal."""
+    print(plain(text) if out().is_terminal else text, flush=True)
+
+
+def document(json_text: str) -> None:
+    """Print JSON for programs, with hidden characters as escapes: the same values, harmless wherever it is looked at."""
+    print(escape_hidden(json_text), flush=True)
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[Piece]]) -> None:

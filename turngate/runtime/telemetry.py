@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 from structlog.types import EventDict, Processor, WrappedLogger
 
+from turngate.domain.text.hidden_text import marked_text
 from turngate.domain.tools.secrets import mask_text
 from turngate.runtime.log_ids import add_ids
 from turngate.runtime.settings import LogFormat, LogLevel
@@ -70,6 +71,7 @@ def configure_logging(level: LogLevel = "info", log_format: LogFormat = "console
                 structlog.processors.StackInfoRenderer(),
                 structlog.processors.format_exc_info,
                 redact,
+                *([] if log_format == "json" else [make_visible]),
                 _renderer(log_format),
             ],
         )
@@ -99,6 +101,17 @@ def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     event.pop("color_message", None)  # uvicorn's second copy of its message, with terminal codes
     event.pop("temporal_log", None)  # the SDK core's object for the line, which prints as an address
     return {name: _clean(name, value) for name, value in event.items()}
+
+
+def make_visible(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Show hidden characters, which a terminal would obey, as markers; only a traceback has lines (structlog processor)."""
+    return {name: _visible(name, value) for name, value in event.items()}
+
+
+def _visible(name: str, value: object) -> object:
+    if name in {"exception", "stack"}:
+        return "\n".join(marked_text(line) for line in str(value).split("\n"))
+    return value if isinstance(value, bool | int | float | None) else marked_text(value)
 
 
 def redact_text(text: str) -> str:

@@ -10,6 +10,7 @@ import pytest
 import structlog
 from pydantic import SecretStr
 
+from turngate.domain.text.hidden_text import is_hidden
 from turngate.runtime.telemetry import configure_logging, redact_text
 
 
@@ -133,6 +134,26 @@ def test_tracebacks_are_cleaned(capsys: pytest.CaptureFixture[str], log_format: 
     written = capsys.readouterr().err
     assert written.count("ValueError: cannot connect to postgresql://u:[redacted]@db/x") == 2
     assert "hunter2" not in written
+
+
+@pytest.mark.parametrize("log_format", ["console", "json"])
+def test_no_line_has_a_character_that_a_terminal_obeys(capsys: pytest.CaptureFixture[str], log_format: str):
+    """Control, C1 and bidi characters of a message, a field or an error are markers or escapes; a message has one line."""
+    hostile = "a\x1b[2Jb\x9b31mc\u202ed\u200be\nFAKE line"
+    configure_logging("info", log_format)
+    logging.getLogger("theirs").warning(hostile)
+
+    def fail() -> None:
+        raise ValueError(hostile)
+
+    try:
+        fail()
+    except ValueError:
+        structlog.get_logger("ours").exception("failed", field=hostile, several=[hostile])
+    written = capsys.readouterr().err
+    assert [char for char in written if is_hidden(char)] == []
+    assert written.count("FAKE line") == 4
+    assert sum(line.startswith("FAKE") for line in written.splitlines()) == (1 if log_format == "console" else 0)
 
 
 def test_warnings_are_logged(capsys: pytest.CaptureFixture[str]):

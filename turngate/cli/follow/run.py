@@ -27,7 +27,7 @@ from turngate.client import StreamItem, SyncTurngateClient
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.domain.requests import RunStatus
 from turngate.text.link_words import LinkState
-from turngate.text.plain_text import plain, plain_line
+from turngate.text.plain_text import plain_line
 from turngate.wire.events import DeltaView, EventView, ProgressView
 from turngate.wire.requests import RequestDetail
 from turngate.wire.runs import RunDetail, RunSummary
@@ -327,7 +327,7 @@ def _answer(run: RunDetail) -> None:
         reason = f": {plain_line(run.reason, 1_000)}" if run.reason else ""
         terminal.error(f"run {run.id} has no answer ({how}){reason}")
     elif run.final_text:
-        terminal.raw(plain(run.final_text) if terminal.out().is_terminal else run.final_text)
+        terminal.raw(run.final_text)
 
 
 def _ignore(_item: StreamItem) -> None:

@@ -16,6 +16,7 @@ from turngate.domain.conversation.messages import FinishReason, Message
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.requests import RunStatus, UnattendedAsks, Verb
 from turngate.domain.runs.outcomes import RunOutcome, outcome_of
+from turngate.domain.text.hidden_text import escape_hidden
 from turngate.domain.tools.results import ToolResult
 
 VERSION: Final = 1
@@ -123,7 +124,9 @@ class Fixture(_Form):
         """Return the file's text: indented JSON, members in the order of the form; the same run gives the same text."""
         # Numbers of results were floats in the store already; texts of arguments are strings and stay exact.
         tree = {MARK: VERSION, **_without_empty(self.model_dump(mode="json"))}
-        return json.dumps(tree, ensure_ascii=False, indent=2) + "\n"
+        return (
+            escape_hidden(json.dumps(tree, ensure_ascii=False, indent=2)) + "\n"
+        )  # it is read in editors and terminals
 
 
 class FixtureFormError(ConfigurationError):

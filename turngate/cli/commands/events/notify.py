@@ -83,7 +83,7 @@ def log(
     """List deliveries, newest first: status, attempts, and the receiver's last answer."""
     deliveries = asyncio.run(_read(load_stack_settings(data_dir=data_dir), channel, status, limit))
     if as_json:
-        terminal.raw("[" + ",\n ".join(each.model_dump_json() for each in deliveries) + "]")
+        terminal.document("[" + ",\n ".join(each.model_dump_json() for each in deliveries) + "]")
         return
     if not deliveries:
         terminal.note("no deliveries")

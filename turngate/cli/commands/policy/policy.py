@@ -109,7 +109,7 @@ def explain(
         rules = None if file is None else read_policy(file)
         explanation = explained(question, rules=rules, app_name=app_name)
     if as_json:
-        terminal.raw(explanation.model_dump_json())
+        terminal.document(explanation.model_dump_json())
     else:
         show_explanation(explanation)
 
@@ -176,9 +176,9 @@ def show(
     if source:
         terminal.raw("" if stored is None else stored.source.rstrip("\n"))
     elif version is not None and stored is not None:
-        terminal.raw(stored.model_dump_json()) if as_json else show_rules(stored.rules)
+        terminal.document(stored.model_dump_json()) if as_json else show_rules(stored.rules)
     elif as_json:
-        terminal.raw(policy.model_dump_json())
+        terminal.document(policy.model_dump_json())
     else:
         show_policy(policy)
 
@@ -220,7 +220,7 @@ def preview(
     with find_api(data_dir, url).client() as client:
         report = client.preview_policy_rule(checked_source(file), replacing=replacing)
     if as_json:
-        terminal.raw(report.model_dump_json())
+        terminal.document(report.model_dump_json())
     else:
         show_preview(report)
 
@@ -239,7 +239,7 @@ def offer(
     with find_api(data_dir, url).client() as client:
         offered = client.get_policy_offer(request)
     if as_json:
-        terminal.raw(offered.model_dump_json())
+        terminal.document(offered.model_dump_json())
         return
     terminal.note(_line(f"{offered.approved} approved: {offered.says}"))
     terminal.raw(offered.toml.rstrip("\n"))
@@ -367,7 +367,7 @@ def shadow(
     with find_api(data_dir, url).client() as client:
         report = client.get_shadow_report(rule=rule, since=begun)
     if as_json:
-        terminal.raw(report.model_dump_json())
+        terminal.document(report.model_dump_json())
     else:
         show_shadow(report)
 

@@ -74,7 +74,7 @@ def erase(
     seen = asyncio.run(_preview(settings, target, with_forks=with_forks))
     if not yes:
         if as_json:
-            terminal.raw(seen.model_dump_json())
+            terminal.document(seen.model_dump_json())
         else:
             _show(seen)
         blocked = seen.holds or seen.forks or (seen.live_run_ids and not interrupt)
@@ -82,7 +82,7 @@ def erase(
     order = ErasureOrder(target=target, by="", reason=reason, with_forks=with_forks, interrupt=interrupt)
     result = asyncio.run(_erase(settings, order))
     if as_json:
-        terminal.raw(result.model_dump_json())
+        terminal.document(result.model_dump_json())
         return
     for erasure in result.erasures:
         terminal.line(("✓ ", "bold"), f"{erasure.conversation_id}: {_counted(erasure.counts)} erased ({erasure.id})")

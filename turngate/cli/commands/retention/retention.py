@@ -44,7 +44,7 @@ def status(context: typer.Context, as_json: AsJson = False, data_dir: DataDir = 
     settings = load_stack_settings(data_dir=data_dir)
     seen = asyncio.run(_status(settings))
     if as_json:
-        terminal.raw(seen.model_dump_json())
+        terminal.document(seen.model_dump_json())
         return
     terminal.table(("STARTED", "ENDED", "BY", "WHAT WENT"), [_run_row(each) for each in seen.runs])
     if not seen.runs:

@@ -36,7 +36,7 @@ def compare(
     with link.client() as client:
         comparison = client.compare_runs(run_id, other_id)
     if as_json:
-        terminal.raw(comparison.model_dump_json())
+        terminal.document(comparison.model_dump_json())
         return
     _show_runs(comparison)
     if comparison.replay is not None:

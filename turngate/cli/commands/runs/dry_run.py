@@ -84,11 +84,11 @@ def replay(
     with link.client() as client:
         started = client.replay_run(run_id, order)
         if not watch:
-            terminal.raw(started.model_dump_json()) if as_json else terminal.line(started.id)
+            terminal.document(started.model_dump_json()) if as_json else terminal.line(started.id)
             return
         report = _follow_to_end(link, client, run_id, started.id, quiet=as_json)
     if as_json:
-        terminal.raw(report.model_dump_json())
+        terminal.document(report.model_dump_json())
     else:
         _show(link, report)
     if not report.same:

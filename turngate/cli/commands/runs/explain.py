@@ -35,7 +35,7 @@ def explain(
     with link.client() as client:
         explanation = client.explain_run(run_id)
     if as_json:
-        terminal.raw(explanation.model_dump_json())
+        terminal.document(explanation.model_dump_json())
     else:
         _show(explanation, link, context.find_root().command)
 

@@ -161,7 +161,7 @@ def fork(
 def show_plan(plan: ForkPlan, files: Mapping[str, Path | None], *, as_json: bool) -> None:
     """Print the plan of a fork or a dry run. ``files``: what the user changes by a file, which the server has not seen."""
     if as_json:
-        terminal.raw(plan.model_dump_json())
+        terminal.document(plan.model_dump_json())
         return
     _print_plan(plan, {name: f"→ {file}" for name, file in files.items() if file is not None})
 

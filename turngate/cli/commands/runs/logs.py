@@ -39,7 +39,7 @@ def logs(
         else:
             errors = [client.get_error(wanted)]
     if as_json:
-        terminal.raw("\n".join(each.model_dump_json() for each in errors))
+        terminal.document("\n".join(each.model_dump_json() for each in errors))
         return
     if not errors:
         terminal.note("no run has had an error" if of_run is None else f"run {of_run} has had no error")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +13,7 @@ from turngate.cli.api_link import find_api
 from turngate.cli.options import AsJson, DataDir, Url
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.domain.text import json_text
-from turngate.text.plain_text import plain, plain_line
+from turngate.text.plain_text import plain_line
 
 
 def result(
@@ -40,8 +39,8 @@ def result(
     if out is not None:
         _write(out, text)
         terminal.note(f"{len(text):,} characters written to {out}")
-    elif sys.stdout.isatty() and not as_json:
-        terminal.raw(plain(text))
+    elif as_json:
+        terminal.document(text)
     else:
         terminal.raw(text)
 

@@ -36,7 +36,7 @@ def status(context: typer.Context, as_json: AsJson = False, data_dir: DataDir = 
         except UnavailableError as error:
             health = _without_api(error)
     if as_json:
-        terminal.raw(health.model_dump_json())
+        terminal.document(health.model_dump_json())
     else:
         _show(health, link, context.find_root().command)
     if health.state == "wrong":
