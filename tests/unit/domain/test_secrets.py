@@ -14,6 +14,8 @@ from support.planted_secrets import HIDDEN, LOGIN, PASSWORD, SHAPES, STRING, Sha
 
 from turngate import ConfigurationError, tool
 from turngate.domain.text.json_pointers import value_at
+from turngate.domain.tools.failures import InvalidToolInput
+from turngate.domain.tools.parameters import object_text
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.secrets import MASKED, has_secrets, mask_json, mask_text, unmask_json
 
@@ -220,6 +222,25 @@ def test_i6_no_payload_of_a_model_hides_from_who_decides(payload: str) -> None:
         seen = mask_json(raw, LOGIN, audience="decider")
         assert seen.text == raw.replace('"hunter2"', '"⟦secret 1⟧"')
         assert unmask_json(seen.text, raw, LOGIN) == raw
+
+
+@pytest.mark.parametrize(
+    "more", [{f"k{n}": n for n in range(210_000)}, [[n] for n in range(210_000)]], ids=["members", "items"]
+)
+def test_i6_no_number_of_members_hides_the_call(more: object) -> None:
+    """Steps count what the schema says, not what a model sends: a huge argument is no way to have everything masked."""
+    raw = json.dumps({"command": "rm -rf ~", "password": "hunter2", "more": more})
+    seen = mask_json(raw, LOGIN, audience="decider").text
+    assert seen == raw.replace('"hunter2"', '"⟦secret 1⟧"')
+
+
+def test_i6_arguments_too_deep_to_be_shown_are_no_call() -> None:
+    """What would be masked whole for its depth is malformed for every kind of tool, so no one is asked about it."""
+    for levels in (201, 900):
+        with pytest.raises(InvalidToolInput, match="nest deeper than 200 levels"):
+            object_text('{"a":' * levels + "1" + "}" * levels)
+    deepest = '{"a":' * 200 + '"hunter2"' + "}" * 200
+    assert mask_json(object_text(deepest), LOGIN, audience="decider").text == deepest
 
 
 def test_an_edit_never_sends_a_mark_to_where_no_secret_is_declared() -> None:

@@ -244,9 +244,9 @@ def for_readers(defaults: Sequence[Default]) -> Defaults:
     """Return stored defaults as those see them who don't decide the call: also without what looks like a credential."""
     if not any(isinstance(each.value, str | list | dict) and each.value for each in defaults):
         return tuple(defaults)
-    hidden = mask_json(json.dumps({each.label: each.value for each in defaults}))
-    tree = json.loads(hidden.text)
-    return tuple(each.model_copy(update={"value": tree[each.label]}) for each in defaults)
+    hidden = json.loads(mask_json(json.dumps([{each.label: each.value} for each in defaults])).text)
+    values = (value for each in hidden for value in each.values())  # a name may be masked, too
+    return tuple(each.model_copy(update={"value": value}) for each, value in zip(defaults, values, strict=True))
 
 
 def agree(known: Sequence[Default], now: Sequence[Default]) -> bool:

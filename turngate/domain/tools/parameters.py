@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, runtime_checka
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema
 
-from turngate.domain.text.json_text import MAX_ARGUMENT_CHARS, arguments_text
+from turngate.domain.text.json_text import MAX_ARGUMENT_CHARS, MAX_DEPTH, arguments_text
 from turngate.domain.tools.failures import InputProblem, InvalidToolInput, describe_issues, describe_validation
+from turngate.domain.tools.results import is_deeper
 
 if TYPE_CHECKING:
     from turngate.bounded_validator import BoundedValidator
@@ -125,8 +126,8 @@ class NoParameters:
 def object_text(raw_input: str) -> str:
     """Return the text of a JSON object; an empty text and ``null`` count as ``{}``.
 
-    Raises InvalidToolInput (``malformed_json``) for text that is too long, not JSON, or JSON and no object. ``NaN`` is not JSON:
-    pydantic reads it as a number, and one that no predicate compares (``p.cents > 5_000``) would gate.
+    Raises InvalidToolInput (``malformed_json``) for text that is too long or too deep, not JSON, or JSON and no object. ``NaN``
+    is not JSON: pydantic reads it as a number, and one that no predicate compares (``p.cents > 5_000``) would gate.
     """
     if len(raw_input) > MAX_ARGUMENT_CHARS:
         raise InvalidToolInput(f"arguments have more than {MAX_ARGUMENT_CHARS:,} characters", "malformed_json")
@@ -137,6 +138,10 @@ def object_text(raw_input: str) -> str:
         raise InvalidToolInput("arguments are not valid JSON", "malformed_json") from None
     if not isinstance(loaded, dict):
         raise InvalidToolInput("arguments must be a JSON object", "malformed_json")
+    if text.count("{") + text.count("[") > MAX_DEPTH and is_deeper(
+        loaded, MAX_DEPTH
+    ):  # no one could be shown such a call
+        raise InvalidToolInput(f"arguments nest deeper than {MAX_DEPTH} levels", "malformed_json")
     return text
 
 

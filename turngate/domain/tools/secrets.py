@@ -349,10 +349,29 @@ def _read(raw: str, schemas: Sequence[Schema], roots: Sequence[Schema] = ()) -> 
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """The schemas that apply to one place."""
+    """The schemas that apply to one place. ``names``, ``first``: members, and so many first items, that they say something of."""
 
     schemas: tuple[Schema, ...]
     secret: bool
+    names: frozenset[str]
+    first: int
+
+    @classmethod
+    def of(cls, schemas: Iterable[Schema]) -> _State:
+        """Return the state of a place with exactly these schemas."""
+        every = tuple(schemas)
+        names = (properties for each in every if isinstance(properties := each.get("properties"), Mapping))
+        lists = (each.get(name) for each in every for name in ("prefixItems", "items"))
+        return cls(
+            schemas=every,
+            secret=any(map(_is_secret, every)),
+            names=frozenset[str]().union(*names),
+            first=max((len(each) for each in lists if isinstance(each, list)), default=0),
+        )
+
+    def says_of(self, name: str | int) -> bool:
+        """Tell whether a schema says something of this very member or item."""
+        return name < self.first if isinstance(name, int) else name in self.names
 
 
 class _Places:
@@ -364,17 +383,21 @@ class _Places:
         self._named: dict[str, Schema] = {
             name: each for each in _inside(list(roots)) if isinstance(each, Mapping) for name in _names(each)
         }
-        self._inside: dict[tuple[_State, str | int], _State] = {}
+        self._inside: dict[tuple[_State, str | int | type], _State] = {}
         self._states: dict[tuple[int, ...], _State] = {}
         self.top = self._closed(schemas)
 
     def inside(self, state: _State, name: str | int) -> _State:
-        """Return the schemas of a member or item."""
-        known = self._inside.get((state, name))
+        """Return the schemas of a member or item.
+
+        Those of which no schema says anything are alike: their number can't use up the steps, and so have all be masked.
+        """
+        key = name if state.says_of(name) else type(name)
+        known = self._inside.get((state, key))
         if known is None:
             part = _of_item if isinstance(name, int) else _of_member
             known = self._closed([each for schema in state.schemas for each in part(schema, name)])
-            self._inside[state, name] = known
+            self._inside[state, key] = known
         return known
 
     def _closed(self, schemas: Iterable[object]) -> _State:
@@ -390,8 +413,7 @@ class _Places:
                 waiting.extend(self._parts(each))
         key = tuple(sorted(seen))
         if key not in self._states:
-            every = tuple(seen.values())
-            self._states[key] = _State(every, any(_is_secret(each) for each in every))
+            self._states[key] = _State.of(seen.values())
         return self._states[key]
 
     def _parts(self, schema: Schema) -> Iterator[object]:

@@ -291,6 +291,12 @@ def test_a_secret_default_is_never_shown_nor_stored() -> None:
     assert [each.is_known for each in left_out] == [False, True]
     assert left_out[0].value == MASKED
     assert "hunter2" not in (stored(for_readers(left_out)) or "")
+    alike = [
+        Default(at=f"/{'ghp_' + 'a1B2c3D4e5F6' * 3}", value="x"),
+        Default(at="/a.b", value=1),
+        Default(at="/a/b", value=2),
+    ]
+    assert [each.value for each in for_readers(alike)] == ["x", 1, 2]
 
 
 SCHEMA: dict[str, Any] = {
