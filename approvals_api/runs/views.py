@@ -14,7 +14,7 @@ from approvals_api.runs.overrides import overrides_view
 from approvals_api.runs.step_views import step_views
 from turngate.domain.errors import NotFoundError
 from turngate.domain.runs.run_filter import EVERY_RUN, RunFilter
-from turngate.domain.tools.defaults import Defaults
+from turngate.domain.tools.defaults import Defaults, for_readers
 from turngate.store import agents
 from turngate.store.database import Connection
 from turngate.store.events.events import Event
@@ -129,7 +129,7 @@ def message_views(
             role=message.message.role,
             parts=message.message.parts,
             defaults={
-                each.tool_call_id: list(of_call)
+                each.tool_call_id: list(for_readers(of_call))
                 for each in message.message.calls
                 if (of_call := defaults.get((message.run_id or "", each.tool_call_id)))
             },

@@ -160,10 +160,14 @@ async def test_everyone_else_sees_marks(api: Api) -> None:
     answers = [await api.operator.get(path), await api.agent.get(path)]
     answers += [await api.stranger.get(path, headers=each) for each in (vera, reads)]
     run_path = f"/api/v1/runs/{item['run_id']}"
-    for other in ("/api/v1/requests", run_path, f"{run_path}/explanation", "/api/v1/audit"):
+    conversation = (await api.operator.get(run_path)).json()["conversation_id"]
+    messages_path = f"/api/v1/conversations/{conversation}/messages"
+    for other in ("/api/v1/requests", run_path, f"{run_path}/explanation", messages_path, "/api/v1/audit"):
         answers += [await api.stranger.get(other, headers=each) for each in (vera, reads, grace)]
     coded = PAYLOADS[0].partition("=")[2].partition(";")[0]
     assert [str(each.url) for each in answers if coded in each.text] == []
+    filled_in = [json.dumps(each.json().get("items")) for each in answers if "items" in each.json()]
+    assert [each for each in filled_in if "a1B2c3D4e5F6" in each] == []
     assert [each["value"] for each in answers[0].json()["defaults"]] == ["password=\u27e6secret\u27e7"]
     seen = (await api.stranger.get(path, headers=grace)).json()
     assert coded in seen["input"]
