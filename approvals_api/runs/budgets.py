@@ -9,6 +9,7 @@ from turngate.domain.agents.app import Limits
 from turngate.domain.runs import budgets
 from turngate.domain.runs.budgets import MILLION, Budget
 from turngate.domain.text.durations import span
+from turngate.domain.text.instants import in_utc
 from turngate.store import agents
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
@@ -76,10 +77,10 @@ async def time_words(conn: Connection, run: Run) -> str | None:
     spent = await budgets_of(conn, run)
     words = []
     if spent.left is not None:
-        words.append(f"{spent.left} of its own work; waiting for an answer doesn't count")
+        words.append(f"At {in_utc(now())} it had {spent.left} left for its own work. Waiting doesn't count.")
     if spent.until is not None and run.status == "running":
-        words.append(f"until its deadline in {span((from_text(spent.until) - now()).total_seconds())}")
-    return ". ".join(words) or None
+        words.append(f"Its deadline is at {in_utc(spent.until)}.")
+    return " ".join(words) or None
 
 
 def _use(run: Run, budget: Budget, own: Decimal | int, below: Decimal | int, limit: Decimal | int | None) -> BudgetUse:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -14,6 +15,7 @@ from support.tools import Bench
 from temporalio.client import Client
 
 from approvals_api.recovery import recover
+from approvals_api.runs.budgets import time_words
 from turngate import Agent, App, ConfigurationError, Limits, Policy, Price, Rule, Toolkit, declare_tool
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import Usage
@@ -22,6 +24,7 @@ from turngate.domain.tools.results import Failure
 from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.requests import requests
+from turngate.toolkits.control_calls import wait_until
 from turngate.wire.orders import DecisionOrder
 
 LOOK = says("Looking.", call("look", '{"name": "a"}', "a"), call("look", '{"name": "b"}', "b"))
@@ -183,21 +186,34 @@ async def test_i1_an_interrupt_ends_what_waits_for_more(client: Client, database
 
 
 @pytest.mark.parametrize(
-    ("limits", "status"),
-    [(Limits(wall_time=timedelta(seconds=5)), "completed"), (Limits(deadline=timedelta(seconds=5)), "failed")],
+    ("limits", "status", "left"),
+    [
+        (Limits(wall_time=timedelta(seconds=5)), "completed", r"At \S+ \S+ UTC it had \d s left for its own work\. .+"),
+        (Limits(deadline=timedelta(seconds=5)), "failed", r"Its deadline is at \S+ \S+ UTC\."),
+    ],
     ids=["wall_time", "deadline"],
 )
 async def test_a_wait_for_a_person_uses_up_no_working_time(
-    client: Client, sqlite: Database, bench: Bench, limits: Limits, status: str
+    client: Client, sqlite: Database, bench: Bench, limits: Limits, status: str, left: str
 ) -> None:
-    """A run whose only call waits at its gate has all of its time left; one with a deadline has not."""
+    """A run whose only call waits at its gate has all of its time left; one with a deadline has not. Both say so, with times."""
     model = ListModel(says(call("look", '{"name": "x"}', "x")), says("Done."))
     policy = Policy(rule=[Rule(name="look", verdict="ask", tools=["look"])])
     async with stack(client, sqlite, bench.look, model=model, limits=limits, policy=policy) as engine:
         request = await engine.request(run := await engine.start())
+        async with engine.database.read() as conn:
+            assert re.fullmatch(left, await time_words(conn, run) or "")
         await asyncio.sleep(5.5)
         await engine.decide(request, "approve")
         assert (await engine.ended(run)).status == status
+
+
+async def test_a_wait_until_some_time_uses_up_no_working_time(client: Client, sqlite: Database) -> None:
+    """A run that waits on its own timer for longer than its working time continues."""
+    model = ListModel(says(call("wait_until", '{"seconds": 5.5}', "w")), says("Done."))
+    limits = Limits(wall_time=timedelta(seconds=5))
+    async with stack(client, sqlite, wait_until, model=model, limits=limits) as engine:
+        assert (await engine.ended(await engine.start())).status == "completed"
 
 
 async def test_an_extension_of_time_counts_from_its_approval(client: Client, sqlite: Database, bench: Bench) -> None:

@@ -62,8 +62,8 @@ class Limits(BaseModel):
     cost: Decimal | None = Field(default=None, gt=0, allow_inf_nan=False)
     """What the tokens of one run and its sub-agents may cost, by the app's prices (``App(prices=…)``); None: no bound."""
     wall_time: timedelta | None = Field(default=None, gt=timedelta(0))
-    """How long one run and its sub-agents may work. While all of it waits for a person, or is paused, no time passes; None: no
-    bound. Looked at before each model request."""
+    """How long one run and its sub-agents may work. While all of it waits for a person or a timer, or is paused, no time
+    passes; None: no bound. Looked at before each model request."""
     deadline: timedelta | None = Field(default=None, gt=timedelta(0))
     """From a run's start to its last model request or a sub-agent's, the time that people take included; None: no bound."""
     when_used_up: WhenUsedUp = "end"

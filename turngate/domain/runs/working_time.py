@@ -1,4 +1,4 @@
-"""A run's own working time: the clock is stopped while all that it could do waits for a person, and while it is paused.
+"""A run's own working time: its clock stops while all that it could do waits for a person or a timer, and while it is paused.
 
 Pure. What counts: asking a model, running tools, a sub-agent's work, and waiting for a worker. With one call at a gate and
 another one running, the run works.
@@ -22,12 +22,16 @@ TYPES: Final = frozenset({OPENS, STARTS, PAUSES, RESUMES}) | CLOSES | ENDS
 
 @dataclass(frozen=True)
 class Moment:
-    """One event of a run or of one below it. ``key``: the request, or the tool call, that it is about."""
+    """One event of a run or of one below it. ``key``: the request, or the tool call, that it is about.
+
+    ``on_timer``: what starts is a wait until some time, which ends as other calls do.
+    """
 
     run_id: str
     type: str
     key: str
     at: datetime
+    on_timer: bool = False
 
 
 def working_time(
@@ -47,7 +51,7 @@ def working_time(
             waited += max(min(moment.at, at) - since, timedelta())
         since = max(since, moment.at)
         about = (moment.run_id, moment.key)
-        if moment.type == OPENS:
+        if moment.type == OPENS or moment.on_timer:
             waiting.add(about)
         elif moment.type in CLOSES:
             waiting.discard(about)
@@ -55,6 +59,7 @@ def working_time(
             running.add(about)
         elif moment.type in ENDS:
             running.discard(about)
+            waiting.discard(about)
         elif moment.type == PAUSES:
             paused.add(moment.run_id)
         elif moment.type == RESUMES:

@@ -7,11 +7,13 @@ person has approved it. On the wire a control call is still a ``signal``, and so
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 MAX_WAIT = timedelta(days=366)
+WAITS: Final = "wait_until"
+"""The ``signal`` of a call that waits on a timer."""
 
 
 class _ControlCall(BaseModel):
@@ -31,7 +33,7 @@ class WaitUntil(_ControlCall):
     At most ``MAX_WAIT``. An instant that has passed, or neither of both: it is over at once.
     """
 
-    signal: Literal["wait_until"] = "wait_until"
+    signal: Literal["wait_until"] = WAITS
     until: AwareDatetime | None = None
     seconds: float | None = Field(default=None, ge=0, le=MAX_WAIT.total_seconds())
 

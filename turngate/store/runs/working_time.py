@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import select
 
-from turngate.domain.runs.working_time import TYPES, Moment, working_time
+from turngate.domain.runs.working_time import STARTS, TYPES, Moment, working_time
+from turngate.domain.tools.control_calls import WAITS
 from turngate.store.clock import from_text
 from turngate.store.database import Connection
 from turngate.store.runs.runs import Run
@@ -59,4 +60,5 @@ async def worked(conn: Connection, run_id: str, began: datetime, at: datetime) -
 
 def _moment(run_id: str, kind: str, payload: dict[str, object], created_at: str) -> Moment:
     key = payload.get("request_id") if kind.startswith("request.") else payload.get("tool_call_id")
-    return Moment(run_id, kind, str(key), from_text(created_at))
+    on_timer = kind == STARTS and payload.get("signal") == WAITS
+    return Moment(run_id, kind, str(key), from_text(created_at), on_timer)

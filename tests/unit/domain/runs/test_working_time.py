@@ -6,17 +6,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from turngate.domain.runs.working_time import Moment, working_time
+from turngate.domain.runs.working_time import STARTS, Moment, working_time
 
 BEGAN = datetime(2027, 1, 1, tzinfo=UTC)
 
 
 def moments(*of: str) -> list[Moment]:
-    """``"4 request.opened a"``: after four seconds, of run ``r``; ``"4 request.opened a below"``: of a run below."""
+    """``"4 request.opened a"``: after four seconds, of run ``r``; ``… a below``: of a run below; ``4 timer w``: a wait begins."""
     listed = []
     for each in of:
         seconds, kind, key, *run = each.split()
-        listed.append(Moment(run[0] if run else "r", kind, key, BEGAN + timedelta(seconds=int(seconds))))
+        type_, at = STARTS if kind == "timer" else kind, BEGAN + timedelta(seconds=int(seconds))
+        listed.append(Moment(run[0] if run else "r", type_, key, at, on_timer=kind == "timer"))
     return listed
 
 
@@ -41,10 +42,15 @@ def moments(*of: str) -> list[Moment]:
             ],
             100,
         ),
+        (["10 timer w", "70 execution.finished w"], 40),
+        (["10 timer w"], 10),
+        (["10 timer w", "10 execution.started x", "30 execution.finished x", "70 execution.finished w"], 60),
+        (["10 timer w", "20 request.opened a", "30 execution.finished w", "60 request.decided a"], 50),
+        (["0 execution.started s", "10 timer w below", "70 execution.finished w below"], 40),
         (["10 request.decided never-opened", "20 request.viewed a"], 100),
     ],
 )
-def test_waiting_for_people_does_not_count(events: list[str], seconds: int) -> None:
+def test_waiting_for_people_and_timers_does_not_count(events: list[str], seconds: int) -> None:
     """Only while nothing of the run or below it runs; a call that a sub-agent answers does not work itself."""
     spent = working_time(moments(*events), BEGAN, BEGAN + timedelta(seconds=100), sub_agents={("r", "s")})
     assert spent == timedelta(seconds=seconds)
