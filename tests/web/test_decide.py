@@ -167,6 +167,39 @@ async def test_i6_while_an_edit_is_not_sent_the_plain_approval_is_gone(site, ope
     assert json.loads((await site.ended(request)).edited_input or "{}")["cents"] == 9
 
 
+async def test_an_edit_that_is_not_sent_survives_a_claim_and_comments(site, open_page):
+    """They change their own part of the page. A claim whose answer is lost says to look first; a refused one says why."""
+    request = await site.gated("refund", '{"order": "kept", "cents": 7}')
+    page = await open_page(f"/requests/{request.id}")
+    edited, claim = page.locator("[data-approve-edited]"), page.locator("#claim")
+    await page.locator("#edit > summary").click()
+    await page.get_by_label("cents integer").fill("8")
+    address = f"**/requests/{request.id}/claim"
+    await page.route(address, lambda route: route.abort())
+    await claim.get_by_role("button", name="Claim it").click()
+    await expect(claim).to_contain_text("look in a new tab whether it has arrived")
+    await page.unroute(address)
+    await page.evaluate("document.querySelector('#claim [name=csrf_token]').value = 'stale'")
+    await claim.get_by_role("button", name="Claim it").click()
+    await expect(claim).to_contain_text("Not done: Not claimed.")
+    await page.reload()
+    await page.locator("#edit > summary").click()
+    await page.get_by_label("cents integer").fill("8")
+    await claim.get_by_role("button", name="Claim it").click()
+    await expect(claim).to_contain_text("You have claimed this")
+    for text in ("Whose is it?", "Sales"):
+        await page.locator("#comment").fill(text)
+        await page.get_by_role("button", name="Comment", exact=True).click()
+        await expect(page.locator(".comment").last).to_contain_text(text)
+        await expect(page.locator("#comment")).to_have_value("")
+    await expect(page.locator("[data-stale]")).to_be_hidden()
+    await expect(page.locator("[data-approve]")).to_be_hidden()
+    await expect(edited).to_have_text("Approve with 1 change")
+    await edited.click()
+    await expect(page.locator("#decision")).to_contain_text("Approved with edited arguments by ada")
+    assert json.loads((await site.ended(request)).edited_input or "{}")["cents"] == 8
+
+
 async def test_i6_without_the_script_an_approval_sends_no_edit_away(site, open_page):
     """I6: the plain button sends the edit along, so the server refuses it, shows the edit, and offers to approve with it."""
     request = await site.gated("refund", '{"order": "no script", "cents": 7}')

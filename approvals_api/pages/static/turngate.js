@@ -617,7 +617,7 @@ for (const type of ["click", "submit"]) {
   }, true);
 }
 
-// Why nothing can be sent now: "ended", a session, or "away", a server. Once it was sent: "lost", the answer, or "refused".
+// Why nothing can be sent now: "ended", a session, or "away", a server. Once it was sent: "lost" or "unsure", the answer, or "refused".
 async function hindrance() {
   try {
     const { status } = await ask(`${ROOT}api/v1/me`, { cache: "no-store" });
@@ -669,15 +669,16 @@ document.addEventListener("submit", (event) => {
   if (event.defaultPrevented || !main().contains(form)) return;
   if (form.dataset.sent) { event.preventDefault(); return; }
   form.dataset.sent = "yes";
-  // What was typed in the page's other forms goes along, so that an error page can show it again.
+  // What was typed in the page's other forms goes along, so that an error page can show it again. A name goes once.
   for (const control of main().querySelectorAll("textarea[name], input[name], select[name]")) {
-    if (control.form === form || !isChanged(control) || control.disabled) continue;
+    if (form.elements.namedItem(control.name) !== null || !isChanged(control) || control.disabled) continue;
     const kept = Object.assign(document.createElement("input"), { type: "hidden", name: control.name, value: control.value });
     kept.dataset.alongside = "yes";
     form.append(kept);
   }
   tellLook(form);
-  const isKept = form.method === "post" && main().dataset.page !== "bulk" && $(TYPED, form) !== null && $("[type=password]", form) === null;
+  const hasText = "part" in form.dataset || $(TYPED, form) !== null;
+  const isKept = form.method === "post" && main().dataset.page !== "bulk" && hasText && $("[type=password]", form) === null;
   if (!isKept) {
     setTimeout(() => delete form.dataset.sent, 5000); // in case the person has stopped the page from loading
     return;
@@ -689,6 +690,8 @@ document.addEventListener("submit", (event) => {
 // A form in which someone types is sent from the page, which stays until the answer is there: a server that goes away in between
 // takes no text with it.
 const TYPED = "textarea, input:not([type]), input[type=text], input[type=date], input[type=datetime-local]";
+// What the server does once, however often it arrives.
+const KEYED = "[name=key], [name=decision_id], [name=comment_key]";
 
 async function send(form, button) {
   const body = new URLSearchParams(new FormData(form, button));
@@ -701,9 +704,10 @@ async function send(form, button) {
     page = new DOMParser().parseFromString(await answer.text(), "text/html");
   } catch {
     delete form.dataset.sent;
-    tellUnsent("lost", form);
+    tellUnsent($(KEYED, form) === null ? "unsure" : "lost", form);
     return;
   }
+  if (answer.ok && showPart(form, page)) return;
   if (answer.redirected && new URL(answer.url).pathname !== `${ROOT}login`) {
     const isHere = answer.url === location.href.split("#")[0];
     location.assign(answer.url + (form.dataset.then ?? "")); // an answer's address has lost what comes after its #
@@ -713,7 +717,23 @@ async function send(form, button) {
   delete form.dataset.sent;
   if (answer.redirected || answer.status === 401) tellUnsent("ended", form);
   else if ($("#main", page)?.dataset.page === "error") tellUnsent("refused", form, $("#main pre", page).textContent);
+  else if ("part" in form.dataset) tellUnsent("refused", form, $("#attempt", page)?.textContent.trim().replace(/\s+/g, " "));
   else showAnswer(page);
+}
+
+// A form that isn't the page's decision changes only its own part of the page: an edit that isn't sent stays as it is.
+function showPart(form, page) {
+  const [old, fresh] = [document, page].map((each) => each.getElementById(form.dataset.part));
+  if (fresh === null) return false;
+  tellUnsent(null);
+  const { state, ended } = $("#main", page).dataset;
+  if (ended === undefined) main().dataset.state = state; // this person's own change isn't news
+  const hadFocus = old.contains(document.activeElement);
+  anchored(() => old.replaceWith(document.adoptNode(fresh)));
+  if (fresh.matches("[data-must-see]")) { closeFolds(); seenTo.fill(0); }
+  lookAtRest();
+  if (hadFocus) main().focus({ preventScroll: true });
+  return true;
 }
 
 // The page with which the server answers a form: what is wrong with what was typed, or what it would do.
