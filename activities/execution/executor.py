@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from activities.engine.author_code import ServiceError, call_injected, in_own_task, is_from_outside
+from turngate.domain.conversation.clipping import MAX_WHOLE_CHARS, excerpt_of_unkeepable
 from turngate.domain.text.sentences import as_sentence
 from turngate.domain.tools import results
 from turngate.domain.tools.context import NoWorkspaceError, ToolContext
@@ -231,13 +232,14 @@ async def _declared_failure(tool: Tool, declared: Exception, report: Reporter) -
     kinds: dict[type, str] = {failure: failure.kind for failure in tool.failures}
     kind = next(kinds[each] for each in type(declared).__mro__ if each in kinds)
     try:
-        fields = _shallow(json_of(dict(declared.fields)))
+        values = dict(declared.fields)
+        fields = _shallow(json_of(values))
     except Exception as misfit:  # noqa: BLE001 - the author's bug; that it failed, and how, is known all the same
         await report("tool failed with what can't be shown", misfit, tool=tool.name)
         return Failure(kind=kind, reason=f"{tool.name!r} failed, and its details can't be shown. This was logged.")
-    reason = fields.get("reason") or fields.get("message")
-    text = reason if isinstance(reason, str) else json.dumps(fields, ensure_ascii=False)
-    return Failure(kind=kind, reason=text, fields=fields)
+    reason = values.get("reason") or values.get("message")
+    text = storable(reason) if isinstance(reason, str) else json.dumps(fields, ensure_ascii=False)
+    return Failure(kind=kind, reason=text[:MAX_REASON_CHARS], fields=fields)
 
 
 async def _never_started(tool: Tool, crash: BaseException, report: Reporter, *, timed_out: bool) -> Failure:
@@ -279,6 +281,7 @@ def encode_success(tool: Tool, value: Any) -> Any:
     It is encoded as it is: validating it first would decode a second time what the handler has decoded already, and a
     type that parses text would choke on its own value (I7). Only what does not fit the type, such as a dict in place of
     a model, is validated. It goes through JSON text, because a result must not hold NaN or infinity: those become texts.
+    Of a value whose text is larger than any that is kept, there are the head and the tail with the digest of the text.
 
     Raises:
         Exception: it does not fit the type (pydantic's errors, or those of the author's own types), or nests deeper than
@@ -317,8 +320,9 @@ def _second_try(tool: Tool, value: Any, mismatch: PydanticSerializationError) ->
 def _encoded(tool: Tool, value: Any) -> Any:
     """Return what pydantic writes of a value. Where it writes null for NaN or infinity, as by default, there is a text."""
     text = tool.success.dump_json(value, warnings="error")
-    read = _read(text)
-    return _with_numbers(read, tool.success.dump_python(value)) if b"null" in text else read
+    read = _read(text.decode())
+    has_null = b"null" in text and len(text) <= MAX_WHOLE_CHARS
+    return _with_numbers(read, tool.success.dump_python(value)) if has_null else read
 
 
 def _with_numbers(encoded: Any, value: Any) -> Any:
@@ -340,7 +344,11 @@ def json_of(value: Any) -> Any:
     return _read(storable(json.dumps(value, ensure_ascii=False)))
 
 
-def _read(text: str | bytes) -> Any:
-    return json.loads(
-        text, parse_constant=str
-    )  # a type may be configured to write NaN as such; JSON has no such number
+def _read(text: str) -> Any:
+    """Return the value of a JSON text; of one that is larger than may be kept, a part, made without building the value.
+
+    Building and walking a value of tens of millions of elements takes so long that the worker would seem lost.
+    """
+    if len(text) > MAX_WHOLE_CHARS:
+        return excerpt_of_unkeepable(text)
+    return json.loads(text, parse_constant=str)  # a type may be configured to write NaN, which is no number of JSON

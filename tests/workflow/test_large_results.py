@@ -14,7 +14,7 @@ from support.tools import Name
 from temporalio.client import Client
 
 from turngate import Agent, Limits, ToolContext, ToolFailure, Toolkit, sub_agent, tool
-from turngate.domain.conversation.clipping import READ_RESULT, result_digest, whole_text
+from turngate.domain.conversation.clipping import MAX_WHOLE_CHARS, PART_CHARS, READ_RESULT, result_digest, whole_text
 from turngate.domain.conversation.messages import Message, ModelResponse
 from turngate.domain.tools.results import Failure, Ok
 from turngate.models.port import ModelRequest
@@ -299,3 +299,22 @@ async def test_what_an_interrupted_call_had_done_is_bounded_too(client: Client, 
         assert (partial[0], partial[-1], partial.count("x")) == ("<", ">", LIMIT_CHARS - 2)
         assert ("left out" in partial) == (chars > LIMIT_CHARS)
         assert await wholes(sqlite) == 0
+
+
+async def test_a_once_call_with_a_huge_result_succeeds(client: Client, database: Database) -> None:
+    """Of 3 MiB the whole is kept, of more than may be kept a part: no run fails, and no one is asked what happened."""
+
+    @tool(effect="once", ask=False)
+    async def export(params: Name) -> dict[str, Any]:
+        """Return millions of characters, or of elements."""
+        return {"rows": "é" * (3 * 1024 * 1024) if params.name == "large" else [0] * (MAX_WHOLE_CHARS // 2)}
+
+    names = ("large", "huge")
+    model = ListModel(says(*(call("export", json.dumps({"name": name}), name) for name in names)), DONE)
+    async with stack(client, database, export, model=model) as engine:
+        results = await engine.results(await ended(engine))
+        assert [isinstance(results[name], Ok) for name in names] == [True, True]
+        large, huge = (body(results[name]) for name in names)
+        assert (large["truncated"], huge["truncated"], await wholes(database)) == (True, True, 1)
+        assert huge["total_chars"] > MAX_WHOLE_CHARS
+        assert len(huge["head"]) + len(huge["tail"]) == PART_CHARS

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from pydantic_core import to_jsonable_python
 
 from turngate.client import TurngateClient
-from turngate.domain.conversation.clipping import part_of
+from turngate.domain.conversation.clipping import excerpt_of_unkeepable, in_part
 from turngate.domain.errors import ConflictError, TurngateError, UnavailableError
 from turngate.domain.text.json_text import without_half_pairs
 from turngate.domain.tools.results import MAX_DEPTH, Failure, Ok, as_object, is_deeper
@@ -32,7 +32,6 @@ GIVE_UP_SECONDS: Final = 120.0
 PAUSE_SECONDS: Final = 1.0
 AT_ONCE_SECONDS: Final = 3.0
 """How long a result waits for its report. After it, the program continues, and so does the report."""
-PART_CHARS: Final = 20_000
 MAX_REASON: Final = 10_000
 MAX_KIND: Final = 64
 
@@ -118,10 +117,7 @@ def reportable(result: Ok | Failure) -> Ok | Failure:
         reason = without_half_pairs(result.reason).replace("\x00", "\N{REPLACEMENT CHARACTER}")[:MAX_REASON]
         result = Failure(kind=result.kind[:MAX_KIND] or "execution_error", reason=reason)
     if len(text) + MAX_REASON > MAX_REPORT_CHARS or is_deeper(body, MAX_DEPTH - 1):
-        rest = (
-            f"Turngate keeps a part: the whole (JSON text of {len(text)} characters) is too large, or nested too deep."
-        )
-        return part_of(result, text, limit=PART_CHARS, how_to_read=rest)
+        return in_part(result, excerpt_of_unkeepable(text))
     members = json.loads(text)
     return Ok(value=members) if isinstance(result, Ok) else result.model_copy(update={"fields": members})
 

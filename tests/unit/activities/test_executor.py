@@ -36,6 +36,7 @@ from turngate import (
     interaction_tool,
     tool,
 )
+from turngate.domain.conversation.clipping import MAX_WHOLE_CHARS, PART_CHARS
 from turngate.domain.tools.results import MAX_DEPTH, Failure, Ok, wire_text
 from turngate.toolkits.json_schema import json_schema_tool
 
@@ -950,3 +951,34 @@ async def test_i3_middleware_that_raises_after_the_handler_leaves_it_unknown(run
     ]
     assert isinstance(ends[0], Unknown)
     assert [each.kind for each in ends[1:] if isinstance(each, Failure)] == ["nothing_happened", "missing"]
+
+
+@pytest.mark.parametrize(
+    "returned", [list(range(2_000_000)), "é" * (MAX_WHOLE_CHARS + 1), ["\ud800", "x" * MAX_WHOLE_CHARS]]
+)
+async def test_of_a_result_too_large_to_keep_there_is_a_part(run: Call, returned: Any) -> None:
+    """Head, tail, size and digest of its text, for a ``once`` call, too: it ran, and that is known."""
+
+    @tool(effect="once")
+    async def dump() -> Any:
+        """Return it all."""
+        return returned
+
+    result = await run(dump)
+    assert isinstance(result, Ok)
+    assert (result.value["truncated"], len(wire_text(result)) < 2 * PART_CHARS) == (True, True)
+    assert int(str(result.value["total_chars"])) > MAX_WHOLE_CHARS
+
+
+async def test_of_a_failure_too_large_to_keep_there_is_its_reason_and_a_part(run: Call) -> None:
+    """However long its fields are, or its reason."""
+
+    @tool(effect="once", failures=[NotFound])
+    async def find() -> int:
+        """Fail at length."""
+        raise NotFound(path="p" * MAX_WHOLE_CHARS, reason="gone" * 1000)
+
+    result = await run(find)
+    assert isinstance(result, Failure)
+    assert (result.kind, result.reason[:4], result.fields["truncated"]) == ("not_found", "gone", True)
+    assert len(wire_text(result)) < 2 * PART_CHARS

@@ -19,6 +19,7 @@ from turngate.domain.agents.model_profiles import ModelOptions
 from turngate.domain.agents.no_progress import NoProgress
 from turngate.domain.agents.structured_output import ANSWER_TOOL
 from turngate.domain.contract import RunLimits
+from turngate.domain.conversation.clipping import MAX_WHOLE_CHARS
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.judge import Judge
@@ -80,7 +81,7 @@ class Limits(BaseModel):
     """Which runs ask a fallback after that; the others fail. In any run, a fallback answers for a model that can't be used."""
     request_expiry: timedelta | None = None
     """How long a request waits for an answer before it expires (which refuses); None waits forever."""
-    result_chars: int = Field(default=50_000, ge=1_000, le=10_000_000)
+    result_chars: int = Field(default=50_000, ge=1_000, le=MAX_WHOLE_CHARS)
     """Characters of one tool result that the model is shown; a longer one is stored whole and shown head and tail."""
 
     def falls_back_after_retry(self, *, attended: bool) -> bool:

@@ -12,6 +12,10 @@ from turngate.domain.tools.results import Failure, Ok
 READ_RESULT = "read_result"
 """The engine's own tool that reads a stored whole; offered once a conversation holds a clipped result."""
 
+MAX_WHOLE_CHARS = 10_000_000
+"""Characters of JSON that are kept of one result. It is the most that ``Limits(result_chars=…)`` can show a model."""
+PART_CHARS = 20_000
+"""Characters that are kept of a result that is larger than may be kept, or nested deeper."""
 HEAD_SHARE = 0.6
 MAX_CLIPPED_REASON = 500
 
@@ -45,13 +49,13 @@ def clipped(result: Ok | Failure, *, limit: int, reads_on: bool = True) -> tuple
         how_to_read += f". Read it with {READ_RESULT}(result_id, offset={int(limit * HEAD_SHARE)})."
     else:
         how_to_read += " for the operators, and you have no tool to read it. Ask for less at a time."
-    return part_of(result, text, limit=limit, how_to_read=how_to_read), text
+    return in_part(result, _excerpt(text, limit=limit, how_to_read=how_to_read)), text
 
 
-def part_of(result: Ok | Failure, text: str, *, limit: int, how_to_read: str) -> Ok | Failure:
-    """Return a result that has head and tail of ``text``, its whole, with the digest. ``how_to_read``: about the rest."""
+def _excerpt(text: str, *, limit: int, how_to_read: str) -> dict[str, JsonValue]:
+    """Return head and tail of a result's whole text, with its digest. ``how_to_read``: about the rest."""
     head = text[: int(limit * HEAD_SHARE)]
-    excerpt: dict[str, JsonValue] = {
+    return {
         "truncated": True,
         "result_id": result_digest(text),
         "total_chars": len(text),
@@ -59,12 +63,22 @@ def part_of(result: Ok | Failure, text: str, *, limit: int, how_to_read: str) ->
         "tail": text[max(len(head), len(text) - (limit - len(head))) :],
         "how_to_read_the_rest": how_to_read,
     }
+
+
+def in_part(result: Ok | Failure, excerpt: dict[str, JsonValue]) -> Ok | Failure:
+    """Return a result that has an excerpt in place of its content."""
     if isinstance(result, Ok):
         return Ok(value=excerpt)
     # A failure has its long texts in its fields too, so a long reason must not get around the bound.
     reason = result.reason
     short = reason if len(reason) <= MAX_CLIPPED_REASON else f"{reason[:MAX_CLIPPED_REASON]}…"
     return Failure(kind=result.kind, reason=short, fields=excerpt)
+
+
+def excerpt_of_unkeepable(text: str) -> dict[str, JsonValue]:
+    """Return head and tail of a result that can't be kept whole, with the digest of ``text``, its JSON."""
+    lost = f"Turngate keeps a part: the whole (JSON text of {len(text)} characters) is too large, or nested too deep."
+    return _excerpt(text, limit=PART_CHARS, how_to_read=lost)
 
 
 def shortened(text: str, *, limit: int) -> str:
