@@ -9,10 +9,11 @@ CONTENT_SECURITY_POLICY = (
     "manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 UNUSED_FEATURES = (
-    *("accelerometer", "bluetooth", "camera", "display-capture", "geolocation", "gyroscope", "hid", "magnetometer"),
+    *("accelerometer", "camera", "display-capture", "geolocation", "gyroscope", "hid", "magnetometer"),
     *("microphone", "midi", "payment", "serial", "usb", "xr-spatial-tracking"),
 )
-"""Of browsers: no page asks for one, and what is put into a page can't either."""
+"""Of browsers: no page asks for one, and what is put into a page can't either. Named are those that Chromium knows: it
+complains of any other on each page."""
 SECURITY_HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",

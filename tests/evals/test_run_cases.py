@@ -387,7 +387,7 @@ def test_the_report_keeps_the_order_and_reads_back(evaluated: Evaluated) -> None
         ("handlers: 'builtins:len'", "handlers: <built-in function len> raised TypeError"),
         ("handlers: 'builtins:list'", "returned no mapping of tools to handlers: []"),
         ("handlers: 'json:away'", "handlers: module 'json' has no function 'away'"),
-        ("handlers: {look: 'json:dumps'}", "its handler <function dumps"),
+        ("handlers: {look: 'json:dumps'}", "its handler dumps must be an async function"),
         ("check: no_such_module:f", "check: no_such_module cannot be imported: ModuleNotFoundError"),
         ("check: json", "check: 'json' is not of the form module:function"),
         ("model: nothing", "there is no model profile 'nothing'"),

@@ -31,7 +31,7 @@ OF_ONE_TENANT: Final = frozenset(
         *("audit_key_file", "audit_heads", "audit_heads_command"),
         *("notifications", "workspaces"),
         *("oidc_issuer", "oidc_client_id", "oidc_client_secret", "oidc_scopes", "oidc_role_claim", "oidc_admin_values"),
-        *("oidc_operator_values", "oidc_viewer_values", "oidc_default_role"),
+        *("oidc_operator_values", "oidc_viewer_values", "oidc_default_role", "oidc_session_seconds"),
     }
 )
 """Settings that no two tenants may share, so none is inherited: keys, log-ins, where messages are sent, where runs work."""

@@ -203,7 +203,9 @@ CLAIMS: dict[str, Callable[[list[Resource]], object]] = {
     ),
     "behind a proxy that ends TLS": lambda all_: "tls" in of_kind(all_, "Ingress")[0]["spec"],
     "`GET /livez` says that the process runs": lambda all_: probe(all_, "api", "liveness")["httpGet"]["path"] == "/livez",
-    "`GET /readyz` says that it reaches the store": lambda all_: probe(all_, "api", "readiness")["httpGet"]["path"] == "/readyz",
+    "`GET /readyz` says that it reaches Temporal and that the store takes writes": lambda all_: (
+        probe(all_, "api", "readiness")["httpGet"]["path"] == "/readyz"
+    ),
     "import os, sys, time; sys.exit(time.time() - os.stat('FILE').st_mtime > 15)": lambda all_: probe(
         all_, "worker", "liveness"
     )["exec"]["command"][-1].replace("/tmp/worker", "FILE"),  # noqa: S108
