@@ -203,7 +203,7 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
         people=_names("created_by paused_by deleted_by"),
         plain=_names(
             "id name agent workspace model conversation_id unattended_asks timetable overlap created_at paused_at deleted_at "
-            "removed_at"
+            "removed_at fires_after"
         ),
     ),
     "schedule_fires": TextColumns(
