@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.types import INVALID_PARAMS, CallToolResult, ToolListChangedNotification
@@ -18,6 +19,7 @@ from support.gate_client import Sender
 from support.gateway_client import command, connect_to, environment, text_of
 
 from turngate.bridges.mcp_gateway.gateway import McpGateway
+from turngate.client import TurngateClient
 from turngate.toolkits.mcp import StdioServer
 
 SERVER = Path(__file__).parents[1] / "support" / "growing_mcp_server.py"
@@ -262,3 +264,48 @@ async def test_i9_whatever_client_and_server_write_is_answered(sender: Sender, t
     assert (tmp_path / "calls").read_text().split() == ["look_up", "git_status", "slow"]
     page = await sender.client.list_external_calls(source=sender.source)
     assert page.items == []
+
+
+async def test_i9_whatever_a_client_posts_is_answered(tmp_path: Path) -> None:
+    """Over HTTP, what can't be read is refused at once, nothing runs, and a good request after each of them works."""
+    (tmp_path / "tools.json").write_text('[{"name": "look_up", "inputSchema": {"type": "object"}}]')
+    program = SERVER.with_name("raw_mcp_server.py")
+    server = StdioServer(command=[sys.executable, str(program), str(tmp_path)], readable=[program], writable=[tmp_path])
+    nowhere = TurngateClient("http://127.0.0.1:1", token="none")
+    gateway = McpGateway(nowhere, connect_to(server), name="over-http")
+    app = gateway.server.streamable_http_app(host="127.0.0.1")
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    opening = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+    async with (
+        nowhere,
+        gateway.serving(),
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1:9000", headers=headers, timeout=60
+        ) as http,
+    ):
+        start = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": opening}
+        http.headers["Mcp-Session-Id"] = (await http.post("/mcp", json=start)).headers["Mcp-Session-Id"]
+        for body in (
+            called(1, "look_up", r'{"a": "half \ud83d"}'),
+            called(1, "look_up", '{"a": "?"}').replace(b"?", b"\xed\xa0\x80"),
+            called(1, "look_up", '{"a":' * 300 + "1" + "}" * 300),
+            called(1, "look_up", "[" * 100_000),
+            called(1, "look_up", "[1]"),
+            called(1, "look_up", '{"a": %s}' % ("9" * 5_000)),
+            called(1, "look_up", '{"a": "%s"}' % ("x" * 5_000_000)),
+            b"",
+            b"no JSON at all",
+            b"3",
+            b"[]",
+            b'[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"ping"}]',
+            b'{"jsonrpc":"2.0","id":1,"method":"tools/li',
+            b'{"jsonrpc":"2.0","id":1}',
+            b'{"jsonrpc":"2.0","id":1,"method":7}',
+            b'{"jsonrpc":"1.0","id":1,"method":"ping"}',
+        ):
+            refused = await http.post("/mcp", content=body)
+            assert refused.status_code in {400, 413} or '"error"' in refused.text, (body[:100], refused.text)
+            listed = await http.post("/mcp", json={"jsonrpc": "2.0", "id": 9, "method": "tools/list"})
+            assert '"look_up"' in listed.text, body[:100]
+    assert calls(tmp_path) == []
