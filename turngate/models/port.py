@@ -29,6 +29,13 @@ class ModelRequest:
     output: Mapping[str, Any] | None = None
     options: ModelOptions = field(default_factory=ModelOptions)
 
+    @property
+    def tool_choice(self) -> str | None:
+        """How a tool is to be chosen of those that there are; None: a provider would refuse the option."""
+        chosen = self.options.chosen_tool  # a run may have fewer tools than its agent
+        has_it = bool(self.tools) if chosen is None else any(each.name == chosen for each in self.tools)
+        return self.options.tool_choice if has_it else None
+
 
 OnDelta = Callable[[Delta], None]
 """Called with each delta as it arrives. Returns at once and raises nothing."""

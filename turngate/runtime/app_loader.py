@@ -7,12 +7,15 @@ import inspect
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 import svcs
 
 from turngate.domain.agents.app import Agent, App
+from turngate.domain.agents.model_profiles import ToolChoice
 from turngate.domain.errors import ConfigurationError, MissingServicesError
 from turngate.domain.policy.policy import Policy
+from turngate.domain.text.suggestions import did_you_mean
 from turngate.runtime.app_errors import load_error, module_error, shown_path
 from turngate.runtime.policy_files import read_policy
 from turngate.store import agents
@@ -115,6 +118,7 @@ def check_app(app: App, *, base: Path) -> LoadedApp:
     for agent in app.all_agents:
         for tool in agent.toolkit:
             _ = tool.manifest  # a type without a JSON Schema would otherwise end the first run that offers it
+        _require_chosen_tool(agent)
     policy, policy_file = Policy(), None
     if isinstance(app.policy, Policy):
         policy = app.policy
@@ -128,6 +132,17 @@ def check_app(app: App, *, base: Path) -> LoadedApp:
         services=services,
         base=base,
     )
+
+
+def _require_chosen_tool(agent: Agent) -> None:
+    """Require that the tool which an agent's model has to call is one of its own, and not one that runs at a provider."""
+    chosen = agent.options.chosen_tool
+    names = [tool.name for tool in agent.toolkit if tool.kind != "provider"]
+    if chosen is not None and chosen not in names:
+        raise ConfigurationError(
+            f"agent {agent.name!r}: tool_choice is {chosen!r}, and it has no such tool to call. Its tools are: "
+            f"{', '.join(names) or 'none'}; or say {', '.join(get_args(ToolChoice))}.{did_you_mean(chosen, names)}"
+        )
 
 
 async def by_ids(app: LoadedApp, database: Database) -> LoadedApp:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from structlog.testing import capture_logs
 
+from turngate import Agent, App, Tool, Toolkit, sub_agent
+from turngate import tool as declare
 from turngate.domain.agents.model_profiles import ModelOptions
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConfigurationError
@@ -15,6 +19,7 @@ from turngate.models.openai.request import request_body
 from turngate.models.openai.strict import NotStrictError, strict_schema
 from turngate.models.port import ModelRequest
 from turngate.models.profiles import parse_profiles
+from turngate.runtime.app_loader import check_app
 
 CLOSED = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 OPEN = {"type": "object", "properties": {"path": {"type": "string", "default": "."}}}
@@ -41,6 +46,39 @@ def test_top_p_and_the_choice_of_tools_are_sent() -> None:
     for wrong in ("top_p = 0", "top_p = 1.1", 'tool_choice = "any"'):
         with pytest.raises(ConfigurationError, match=wrong.partition(" ")[0]):
             parse_profiles(f'[profile.p]\nmodel = "openai:m"\n{wrong}\n', source="x")
+
+
+def test_a_tool_that_has_to_be_called_is_sent_by_its_name() -> None:
+    """In the provider's own form, to every provider; nothing where the run goes without the tool. A profile names no tool."""
+    named = {"type": "function", "function": {"name": "look"}}
+    assert body(tool(CLOSED), tool(CLOSED, name="other"), tool_choice="look")["tool_choice"] == named
+    assert "tool_choice" not in body(tool(CLOSED, name="other"), tool_choice="look")
+    assert "tool_choice" not in body(tool_choice="look")
+    for wrong in ("", "no name", "look\n"):
+        with pytest.raises(ValidationError):
+            ModelOptions(tool_choice=wrong)
+
+
+def test_a_tool_choice_that_names_no_tool_is_refused_when_the_app_is_loaded() -> None:
+    """The error names the tools there are, and the nearest; so it is for a sub-agent."""
+
+    @declare(effect="read")
+    async def look() -> str:
+        """Look."""
+        return ""
+
+    def agent(choice: Any, *tools: Tool) -> Agent:
+        options = ModelOptions(tool_choice=choice)
+        return Agent(name="a", instructions="", toolkit=Toolkit.of(*tools), model="openai:m", options=options)
+
+    for choice in ("look", "required", "none", None):
+        check_app(App(agents=[agent(choice, look)]), base=Path())
+    above = Agent(name="b", instructions="", toolkit=Toolkit.of(sub_agent(agent("loock", look))), model="openai:m")
+    for app in (App(agents=[agent("loock", look)]), App(agents=[above])):
+        with pytest.raises(ConfigurationError, match=r"'loock'.* Its tools are: look; .*Did you mean.*look"):
+            check_app(app, base=Path())
+    with pytest.raises(ConfigurationError, match="Its tools are: none"):
+        check_app(App(agents=[agent("read_result")]), base=Path())
 
 
 def test_strict_sends_a_strict_schema_or_warns() -> None:

@@ -380,6 +380,19 @@ async def test_options_are_passed_on_where_the_model_knows_them(wired: Models, p
     assert bedrock["inferenceConfig"] == {"maxTokens": 500, "temperature": 0.25}
 
 
+async def test_a_tool_that_has_to_be_called_is_named_to_every_provider(wired: Models, provider: FakeProvider) -> None:
+    """In its own form; a tool that the run goes without is not named."""
+    options, ask = ModelOptions(tool_choice="look"), [user_message("Go.")]
+    anthropic = await sent(wired, provider, ANTHROPIC, ask, tools=TOOLS, options=options)
+    assert (anthropic["tool_choice"]["type"], anthropic["tool_choice"]["name"]) == ("tool", "look")
+    google = await sent(wired, provider, GOOGLE, ask, tools=TOOLS, options=options)
+    assert "look" in json.dumps(google["toolConfig"])
+    groq = await sent(wired, provider, GROQ, ask, tools=TOOLS, options=options)
+    assert groq["tool_choice"] == {"type": "function", "function": {"name": "look"}}
+    without = await sent(wired, provider, GROQ, ask, tools=TOOLS[:1], options=options)
+    assert without["tool_choice"] == "auto"
+
+
 ANSWER_SCHEMA = {
     "type": "object",
     "properties": {"city": {"type": "string"}},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,6 +15,8 @@ from turngate.domain.runs.budgets import FREE, Price, is_free
 ReasoningEffort = Literal["minimal", "low", "medium", "high"]
 ToolChoice = Literal["auto", "required", "none"]
 """Whether the model decides by itself to call a tool, has to call one, or may call none."""
+ToolName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
+"""What a tool may be called."""
 
 PROFILE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 """No colon, so a spec is either a profile's name or ``provider:name``."""
@@ -45,7 +47,7 @@ def falls_back(error: ModelError | ConfigurationError) -> bool:
 
 
 class ModelOptions(BaseModel):
-    """How a model is to answer; None leaves it to the provider."""
+    """How a model is to answer; None leaves it to the provider. ``tool_choice``: also a tool, which it has to call."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -53,7 +55,12 @@ class ModelOptions(BaseModel):
     temperature: float | None = Field(default=None, ge=0, le=2, allow_inf_nan=False)
     reasoning_effort: ReasoningEffort | None = None
     top_p: float | None = Field(default=None, gt=0, le=1, allow_inf_nan=False)
-    tool_choice: ToolChoice | None = None
+    tool_choice: ToolChoice | ToolName | None = None
+
+    @property
+    def chosen_tool(self) -> str | None:
+        """The tool that has to be called; None: ``tool_choice`` names none."""
+        return None if self.tool_choice in {None, *get_args(ToolChoice)} else self.tool_choice
 
     def over(self, others: ModelOptions) -> ModelOptions:
         """Return these options, and the others where these say nothing."""

@@ -114,9 +114,16 @@ def request_body(model: str, request: ModelRequest, *, of_openai: bool = False) 
         "temperature": request.options.temperature,
         "reasoning_effort": request.options.reasoning_effort,
         "top_p": request.options.top_p,
-        "tool_choice": request.options.tool_choice if request.tools else None,  # a server refuses it without tools
+        "tool_choice": _tool_choice(request),
     }
     return body | {name: value for name, value in options.items() if value is not None}
+
+
+def _tool_choice(request: ModelRequest) -> Any:
+    """Return how a tool is to be chosen: a word, or a function by its name."""
+    if request.tool_choice is None or request.options.chosen_tool is None:
+        return request.tool_choice
+    return {"type": "function", "function": {"name": request.tool_choice}}
 
 
 def _answer_schema(schema: Mapping[str, Any]) -> dict[str, Any]:

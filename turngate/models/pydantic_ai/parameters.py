@@ -64,8 +64,8 @@ def settings(request: ModelRequest, model: Model[Any], provider: str, *, timeout
         values["temperature"] = options.temperature
     if options.top_p is not None:
         values["top_p"] = options.top_p
-    if options.tool_choice is not None and request.tools:
-        values["tool_choice"] = options.tool_choice
+    if request.tool_choice is not None:
+        values["tool_choice"] = request.tool_choice if options.chosen_tool is None else [request.tool_choice]
     if options.reasoning_effort is not None and model.profile.get("supports_thinking", False):
         values["thinking"] = options.reasoning_effort
     if (ttl := _system_mark(request.messages, provider)) is not None and provider in SYSTEM_CACHE:
