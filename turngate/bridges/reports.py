@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
@@ -112,13 +111,13 @@ async def patiently(send: Callable[[], Awaitable[Answer]], *, give_up_seconds: f
 def reportable(result: Ok | Failure) -> Ok | Failure:
     """Return a result as the API takes it; of one that is too large or too deep a part, with the digest of the whole."""
     body = result.value if isinstance(result, Ok) else result.fields
-    text = without_half_pairs(json.dumps(_finite(body), ensure_ascii=False, separators=(",", ":")))
+    text = without_half_pairs(json.dumps(body, ensure_ascii=False, separators=(",", ":")))
     if isinstance(result, Failure):
         reason = without_half_pairs(result.reason).replace("\x00", "\N{REPLACEMENT CHARACTER}")[:MAX_REASON]
         result = Failure(kind=result.kind[:MAX_KIND] or "execution_error", reason=reason)
     if len(text) + MAX_REASON > MAX_REPORT_CHARS or is_deeper(body, MAX_DEPTH - 1):
         return in_part(result, excerpt_of_unkeepable(text))
-    members = json.loads(text)
+    members = _read(text)
     return Ok(value=members) if isinstance(result, Ok) else result.model_copy(update={"fields": members})
 
 
@@ -126,22 +125,14 @@ def ok_of(value: Any) -> Ok:
     """Return what a tool returned as a result to report. A value that is not JSON is reported as its text."""
     try:
         tree = to_jsonable_python(value, fallback=str, bytes_mode="base64")
-        return Ok(value=as_object(json.loads(without_half_pairs(json.dumps(_finite(tree), ensure_ascii=False)))))
+        return Ok(value=as_object(_read(without_half_pairs(json.dumps(tree, ensure_ascii=False)))))
     except (ValueError, RecursionError):  # refers to itself, say: the call has run all the same
         return Ok(value={"value": f"The tool returned a {type(value).__name__} that can't be written as JSON."})
 
 
-def _finite(tree: Any) -> Any:
-    """Return a JSON value with the numbers that JSON has no word for as texts."""
-    match tree:
-        case dict():
-            return {str(name): _finite(each) for name, each in tree.items()}
-        case list() | tuple():
-            return [_finite(each) for each in tree]
-        case float() if not math.isfinite(tree):
-            return json.dumps(tree)
-        case _:
-            return tree
+def _read(text: str) -> Any:
+    """Return what :func:`json.dumps` has written; the numbers that JSON has no word for, such as NaN, as texts."""
+    return json.loads(text, parse_constant=str)
 
 
 def _without_its_content(result: Ok | Failure, why: str) -> Ok | Failure:
