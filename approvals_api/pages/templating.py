@@ -93,9 +93,14 @@ _INSTANT_UTC = re.compile(r"(?<![\d-])(\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?) UTC(
 
 
 def sentence(text: str) -> Markup:
-    """Return :func:`visible_line` of our sentence about a call; the script puts its instants (in UTC) into the reader's zone."""
+    """Return :func:`visible_line` of our sentence, with its times in the reader's zone."""
+    return with_times(visible_line(text))
+
+
+def with_times(text: str) -> Markup:
+    """Return our text, whose instants, in UTC, the script puts into the reader's zone. Escapes what isn't markup."""
     # Between digits and "UTC" there is no markup, so what is replaced is text.
-    return Markup(_INSTANT_UTC.sub(_zoned, str(visible_line(text))))  # noqa: S704 - as above
+    return Markup(_INSTANT_UTC.sub(_zoned, str(escape(text))))  # noqa: S704 - as above
 
 
 def _zoned(instant: re.Match[str]) -> str:
@@ -217,6 +222,7 @@ def _environment() -> Environment:
         "named": named,
         "named_rules": named_rules,
         "sentence": sentence,
+        "with_times": with_times,
         "marked": marked_text,
         "as_json": _as_json,
         "as_json_line": _as_text,

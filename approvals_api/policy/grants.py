@@ -19,6 +19,7 @@ from turngate.domain.policy.grants import Grant, GrantPattern, GrantScope, Wante
 from turngate.domain.policy.limits import ValueLimit
 from turngate.domain.policy.policy import BUILT_IN_ASKS
 from turngate.domain.policy.totals import Total, grant_owner, text_of_units
+from turngate.domain.text.instants import in_utc
 from turngate.domain.text.json_pointers import decode_arguments
 from turngate.domain.tools.secrets import has_marks
 from turngate.domain.tools.tool import ToolManifest
@@ -366,12 +367,13 @@ def _pattern(request: Request, options: PatternOptions) -> tuple[GrantPattern | 
 
 
 def _ended(view: GrantView) -> ConflictError:
-    words = {
-        "revoked": f"{view.revoked_by} revoked it at {view.revoked_at}",
-        "expired": f"it expired at {view.expires_at}",
-    }
+    why = "it is used up"
+    if view.revoked_at is not None:
+        why = f"{view.revoked_by} revoked it at {in_utc(view.revoked_at)}"
+    elif view.ended == "expired":
+        why = f"it expired at {in_utc(view.expires_at)}"
     return ConflictError(
-        f"this grant has ended already: {words.get(view.ended or '', 'it is used up')}",
+        f"this grant has ended already: {why}",
         code="grant_ended",
         ended=view.ended,
         revoked_by=view.revoked_by,

@@ -26,6 +26,7 @@ from turngate.domain.errors import (
 from turngate.domain.policy.looser_rules import loosening
 from turngate.domain.policy.policy import Policy, Rule, parse_policy
 from turngate.domain.policy.totals import rule_owner
+from turngate.domain.text.instants import in_utc
 from turngate.domain.tools.secrets import mask_text
 from turngate.policies.explain import in_order, rule_views
 from turngate.policies.rule_text import one_rule, rule_text, with_people, with_rule
@@ -359,7 +360,7 @@ def _changed(newest: StoredPolicy | None) -> ConflictError:
     if newest is None:
         return ConflictError("no rules are stored yet: send if_version 0", code="policy_changed", version=0)
     return ConflictError(
-        f"{newest.changed_by} saved version {newest.version} at {newest.created_at}: reload it, and change that one",
+        f"{newest.changed_by} saved version {newest.version} at {in_utc(newest.created_at)}: reload it, and change that one",
         code="policy_changed",
         version=newest.version,
         changed_by=newest.changed_by,

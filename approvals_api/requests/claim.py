@@ -7,6 +7,7 @@ from approvals_api.principal import Principal
 from approvals_api.requests.eligibility import require_eligible, starters_or_newer
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, NotFoundError
+from turngate.domain.text.instants import in_utc
 from turngate.store.requests import claims
 from turngate.store.requests.claims import DEFAULT_SECONDS, Lease
 from turngate.store.requests.requests import Request
@@ -84,7 +85,7 @@ def _is_admin(principal: Principal) -> bool:
 
 def _claimed(lease: Lease) -> ConflictError:
     return ConflictError(
-        f"{lease.claimed_by} has claimed this request until {lease.claimed_until}: take it over, or wait",
+        f"{lease.claimed_by} has claimed this request until {in_utc(lease.claimed_until)}: take it over, or wait",
         code="claimed",
         claimed_by=lease.claimed_by,
         claimed_until=lease.claimed_until,

@@ -24,6 +24,7 @@ from turngate.domain.digest import derived_id
 from turngate.domain.errors import ConflictError, GoneError, InvalidInputError, NotFoundError, TurngateError
 from turngate.domain.policy.terms import person_of
 from turngate.domain.requests import RequestStatus, runs_the_call
+from turngate.domain.text.instants import in_utc
 from turngate.domain.tools.defaults import leave_out
 from turngate.domain.tools.secrets import has_marks
 from turngate.store.clock import now
@@ -365,8 +366,9 @@ def _not_pending(request: Request) -> TurngateError:
         return GoneError("a newer message replaced this request", code="request_superseded", status=request.status)
     if request.status == "expired":
         return _expired()
+    when = "" if request.decided_at is None else f", at {in_utc(request.decided_at)}"
     return ConflictError(
-        f"{request.decided_by} decided first: {request.verb}, at {request.decided_at}",
+        f"{request.decided_by} decided first: {request.verb}{when}",
         code="already_decided",
         decided_by=request.decided_by,
         verb=request.verb,

@@ -12,6 +12,7 @@ from typing import Final
 
 from approvals_api.lookups import existing_conversation
 from turngate.domain.errors import ConflictError, InvalidInputError
+from turngate.domain.text.instants import in_utc
 from turngate.store.database import Connection, Database
 from turngate.store.retention import erase_content, erasures
 from turngate.store.retention.erasures import Erasure, Hold, Reach, Wish
@@ -136,7 +137,7 @@ def held(holds: Sequence[Hold]) -> ConflictError:
     what = "This conversation" if first.kind == "conversation" else f"Everything of the agent {first.target!r}"
     more = f" ({len(holds) - 1} more hold(s) apply.)" if len(holds) > 1 else ""
     return ConflictError(
-        f"{what} is under a legal hold since {first.created_at[:10]}, by {first.created_by}: {first.reason}. "
+        f"{what} is under a legal hold since {in_utc(first.created_at)}, by {first.created_by}: {first.reason}. "
         f"Nothing of it can be erased until an admin removes the hold {first.id}.{more}",
         code="held",
         holds=[each.id for each in holds],
@@ -217,7 +218,7 @@ def erased_error(erasure: Erasure, what: str) -> ConflictError:
     content = "The content" if erasure.what == "all" else "What tools returned"
     why = f"by the retention rule {erasure.rule!r}" if erasure.rule else f"by {erasure.erased_by}: {erasure.reason}"
     return ConflictError(
-        f"{content} of conversation {erasure.conversation_id} was erased on {erasure.created_at[:10]} {why}. "
+        f"{content} of conversation {erasure.conversation_id} was erased at {in_utc(erasure.created_at)} {why}. "
         f"There can't be {what} any more.",
         code="erased",
         erasure_id=erasure.id,

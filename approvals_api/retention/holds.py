@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from approvals_api.retention.erase import checked_reason, hold_view
 from turngate.domain.errors import ConflictError, NotFoundError
+from turngate.domain.text.instants import in_utc
 from turngate.store import agents
 from turngate.store.database import Database
 from turngate.store.retention import erasures
@@ -36,9 +37,8 @@ async def remove(database: Database, hold_id: str, *, reason: str, by: str) -> H
             raise NotFoundError(f"there is no hold {hold_id!r}: `turngate hold list` lists them")
         removed = await erasures.remove_hold(conn, hold, reason=reason, by=by)
         if removed is None:
-            raise ConflictError(
-                f"{hold.removed_by} removed this hold on {str(hold.removed_at)[:10]} already", code="hold_ended"
-            )
+            when = "just now" if hold.removed_at is None else f"at {in_utc(hold.removed_at)}"
+            raise ConflictError(f"{hold.removed_by or 'someone'} removed this hold {when}", code="hold_ended")
     return hold_view(removed)
 
 

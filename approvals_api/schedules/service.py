@@ -28,6 +28,7 @@ from approvals_api.validation.errors import invalid
 from approvals_api.validation.text import require_storable
 from turngate.domain.agents.schedules import ID_PREFIX
 from turngate.domain.errors import ConflictError, UnavailableError
+from turngate.domain.text.instants import in_utc
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
@@ -291,7 +292,7 @@ async def _to_change(conn: Connection, id_or_name: str) -> Schedule:
     schedule = await existing_schedule(conn, id_or_name, hold=True)
     if schedule.deleted_at is not None:
         raise ConflictError(
-            f"{schedule.deleted_by} deleted this schedule at {schedule.deleted_at}", code="schedule_deleted"
+            f"{schedule.deleted_by} deleted this schedule at {in_utc(schedule.deleted_at)}", code="schedule_deleted"
         )
     return schedule
 

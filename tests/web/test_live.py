@@ -44,7 +44,7 @@ async def test_a_dead_connection_is_noticed(site, quick_site, open_page):
         hole.swallow()
         await site.stack.decide(request, "reject", message="no")
         await expect(bar).to_have_text(
-            re.compile(r"^Not connected since \d\d:\d\d\. What you see may be out of date\."), use_inner_text=True
+            re.compile(r"^Not connected since \d\d:\d\d \S+\. What you see may be out of date\."), use_inner_text=True
         )
         await page.get_by_role("button", name="Approve", exact=True).click()
         await expect(page.locator("[data-unsent-note]")).to_contain_text(

@@ -57,6 +57,7 @@ async def test_a_claim_keeps_others_off_until_they_take_it_over(site, open_page)
     await expect(other.locator("[data-presence]")).to_contain_text("ada")
     await other.get_by_role("button", name="Approve", exact=True).click()
     await expect(other.locator("#attempt")).to_contain_text("ada has claimed this request")
+    await expect(other.locator("#attempt time[data-zoned]")).to_have_count(1)
     assert (await site.now(request)).status == "pending"
     await other.get_by_role("button", name="Take over").click()
     await other.get_by_role("button", name="Approve", exact=True).click()

@@ -321,7 +321,7 @@ async def test_i15_nothing_of_1000_planted_strings_is_left_and_the_log_agrees(
 async def _refuses(engine: Stack, run: runs.Run) -> None:
     """No fork, no dry run and no new message of an erased conversation: all refuse in words."""
     services = engine.services
-    with pytest.raises(ConflictError, match=r"erased on .* by root: They asked for it\..* a fork of it"):
+    with pytest.raises(ConflictError, match=r"erased at .* UTC by root: They asked for it\..* a fork of it"):
         await fork(services, OPERATOR, run.id, ForkOrder(text="again", step=1))
     with pytest.raises(ConflictError, match="a dry run of it"):
         await start_dry_run(services, OPERATOR, run.id, DryRunOrder())

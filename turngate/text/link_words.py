@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
+from turngate.text.instants import minute
+
 NOT_CONNECTED: Final = (
     "Not connected since {since}. What you see may be out of date. Reading and typing still work. A decision is checked "
     "first, and you learn if it can't be sent."
@@ -23,7 +25,7 @@ class LinkState:
         """What a person must know; empty while it is connected."""
         if self._lost_at is None:
             return ""
-        return NOT_CONNECTED.format(since=self._lost_at.astimezone().strftime("%H:%M"))
+        return NOT_CONNECTED.format(since=minute(self._lost_at.isoformat()))
 
     def change(self, *, is_open: bool) -> str | None:
         """Return the message about a change; None when nothing changed, which each further failed attempt reports, too."""

@@ -39,7 +39,7 @@ class ErasureView(View):
     def says(self) -> str:
         """What was erased, when, by whom and why, in a sentence. It contains a person's words: escape it."""
         why = f"by the retention rule {self.rule}" if self.rule else f"by {display_name(self.erased_by)}: {self.reason}"
-        return f"{_CONTENT[self.what]} erased on {self.created_at[:10]} {why.rstrip('.')}."
+        return f"{_CONTENT[self.what]} erased at {in_utc(self.created_at)} {why.rstrip('.')}."
 
 
 class RunToErase(View):

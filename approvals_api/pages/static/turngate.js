@@ -557,7 +557,7 @@ function lose() {
 function showLink() {
   const [bar, since] = [$("[data-link]"), $("[data-link] time")];
   since.dateTime = new Date(aliveAt).toISOString();
-  since.textContent = new Date(aliveAt).toLocaleTimeString("sv-SE", { hour: "2-digit", minute: "2-digit" });
+  since.textContent = new Date(aliveAt).toLocaleTimeString("sv-SE", { hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
   $("[data-offline]", bar).hidden = navigator.onLine;
   bar.hidden = !isLost;
 }
@@ -629,11 +629,11 @@ async function hindrance() {
 }
 
 // The page stays, with what was typed, and says next to the button what to do.
-function tellUnsent(why, form = null, words = "") {
+function tellUnsent(why, form = null, words = null) {
   for (const note of document.querySelectorAll("[data-unsent-note]")) note.remove();
   if (why === null) return;
   const note = document.importNode($(`template[data-unsent="${why}"]`).content, true);
-  $("[data-words]", note)?.append(visibleLine(words));
+  $("[data-words]", note)?.append(...document.adoptNode(words).childNodes);
   if (form === null) main().prepend(note);
   else form.append(note);
 }
@@ -715,9 +715,9 @@ async function send(form, button) {
     return;
   }
   delete form.dataset.sent;
+  const problem = $("#main[data-page=error] pre", page) ?? ("part" in form.dataset ? $("#attempt", page) : null);
   if (answer.redirected || answer.status === 401) tellUnsent("ended", form);
-  else if ($("#main", page)?.dataset.page === "error") tellUnsent("refused", form, $("#main pre", page).textContent);
-  else if ("part" in form.dataset) tellUnsent("refused", form, $("#attempt", page)?.textContent.trim().replace(/\s+/g, " "));
+  else if (problem !== null) tellUnsent("refused", form, problem);
   else showAnswer(page);
 }
 

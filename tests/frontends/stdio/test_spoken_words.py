@@ -113,5 +113,5 @@ async def test_a_lost_connection_is_one_message() -> None:
     for is_open in (True, False, False, True, True):
         turn._on_link(is_open)
         await asyncio.gather(*turn._telling)
-    assert re.fullmatch(r"Not connected since \d\d:\d\d\. .+\n\nConnected again\.\n\n", transcript.thoughts)
+    assert re.fullmatch(r"Not connected since \S+ [\d:+-]+\. .+\n\nConnected again\.\n\n", transcript.thoughts)
     assert transcript.words == ""

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from approvals_api.pages.templating import clock, due, sentence
+from approvals_api.pages.templating import clock, due, sentence, visible, with_times
 
 NOW = datetime(2026, 11, 2, 13, 54, tzinfo=UTC)
 
@@ -33,3 +33,11 @@ def test_a_sentence_keeps_the_seconds_that_it_names() -> None:
     """The script leaves them out where the sentence does."""
     assert " data-minutes" not in sentence("from 2026-11-02 14:03:00 UTC")
     assert " data-minutes" in sentence("at 2026-11-02 14:03 UTC")
+
+
+def test_the_times_in_an_error_are_the_readers_and_its_text_is_escaped() -> None:
+    """Whether it is markup already or not."""
+    words = "<b> has claimed it until 2026-11-02 14:03 UTC: wait"
+    for html in (with_times(words), with_times(visible(words))):
+        assert "&lt;b&gt; has claimed it until <time " in html
+        assert "data-minutes>2026-11-02 14:03 UTC</time>: wait" in html

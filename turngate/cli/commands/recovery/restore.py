@@ -56,6 +56,7 @@ from turngate.cli.commands.recovery.backup import (
 )
 from turngate.cli.options import DataDir
 from turngate.domain.errors import ConfigurationError, TurngateError, UnavailableError
+from turngate.domain.text.instants import in_utc
 from turngate.domain.text.sqlite_urls import sqlite_url
 from turngate.runtime import locations
 from turngate.runtime.data_dir_lock import DataDirLock
@@ -447,7 +448,7 @@ async def _hold(database: Database, manifest: Manifest, later: _Later) -> _Done:
     await later.read_export(database, manifest)
     by = await stores.actor(database)
     unsent = await forget_past(database)
-    held = await hold_live_runs(database, by=by, backup_at=manifest.at)
+    held = await hold_live_runs(database, by=by, backup_at=in_utc(manifest.at))
     done = _Done(
         held=held,
         sessions=await end_log_ins(database, by=by),
