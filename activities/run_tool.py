@@ -221,6 +221,7 @@ class RunTool:
             idempotency_key=redeemed.idempotency_key,
             workspace=None if workspace is None else Path(workspace),
             deadline=now() + timedelta(seconds=redeemed.tool.timeout.total_seconds()),
+            precondition=redeemed.precondition,
             partial=lambda text: partial.__setitem__(slice(None), [text]),
             emit=emit,
         )

@@ -317,7 +317,7 @@ async def let_through(door: Door) -> Redemption:
             return await external_calls.hand_out(door, await door.open())
     await door.open_to_handler()
     key = idempotency_key(door.run.id, door.call.tool_call_id)
-    secrets = {} if door.findings is None else door.findings.secrets or {}
+    findings = door.findings or Findings()
     return Redeemed(
         door.tool,
         door.run,
@@ -325,7 +325,8 @@ async def let_through(door: Door) -> Redemption:
         door.call.running_input,
         key,
         is_last_open=door.is_last_open,
-        secrets=secrets,
+        secrets=findings.secrets or {},
+        precondition=findings.precondition,
     )
 
 

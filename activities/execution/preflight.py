@@ -146,10 +146,13 @@ async def _inspect(engine: Engine, inspection: Inspection) -> Findings:
     try:
         approved = params if inspection.approved_input is None else tool.decode(inspection.approved_input)
         current = await precondition(engine, tool, approved, run, call.tool_call_id)
+        changed = current != inspection.approved_with
+        if inspection.approved_input is not None and not changed:
+            current = await precondition(engine, tool, params, run, call.tool_call_id)
     except Exception as error:  # noqa: BLE001 - reported, with its traceback
         await report(engine, "precondition failed", error, _place_of(inspection), tool=tool.name)
         return Findings(refusal=_not_run(f"its precondition could not be checked again ({type(error).__name__})."))
-    if current == inspection.approved_with:
+    if not changed:
         return Findings(precondition=current)
     if inspection.approved_input is not None:
         current = await precondition_or_failure(engine, tool, params, run, call.tool_call_id)

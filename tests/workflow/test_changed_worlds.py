@@ -92,7 +92,7 @@ def timed(function: Callable[..., Any]) -> Callable[..., Any]:
 async def test_a_precondition_is_given_what_it_asks_for(
     client: Client, sqlite: Database, market: Market, decorated: bool
 ) -> None:
-    """Parameters, services and the call's own context: when a person is asked, when they edit, and before the start."""
+    """Parameters, services and the call's own context: when a person is asked, and before the start, of their edit, too."""
     arguments: list[tuple[str, str, str]] = []
 
     async def precondition(market: Market, ctx: ToolContext, params: Sale) -> int:
@@ -107,7 +107,7 @@ async def test_a_precondition_is_given_what_it_asks_for(
         await engine.decide(await engine.request(run), "edit", args='{"item": "rum"}')
         assert (await engine.ended(run)).status == "completed"
         key = (await engine.executions(run))["c1"].idempotency_key
-        assert arguments == [("tea", "c1", key), ("tea", "c1", key)]
+        assert arguments == [("tea", "c1", key), ("tea", "c1", key), ("rum", "c1", key)]
         assert market.sold == ["rum"]
 
 

@@ -51,6 +51,8 @@ class World:
     balance: Any = 100
     paid: list[int] = field(default_factory=list)
     looks: list[int] = field(default_factory=list)
+    preconditions: list[str | None] = field(default_factory=list)
+    """The precondition, as the handler's context has it."""
 
     async def look(self, params: Amount, ctx: ToolContext) -> Any:
         assert ctx.idempotency_key
@@ -69,8 +71,9 @@ class World:
             precondition=self.look,
             preview=lambda params, _: Preview(kind="text", text=f"{params.cents} of {self.balance}"),
         )
-        async def pay(params: Amount) -> dict[str, int]:
+        async def pay(params: Amount, ctx: ToolContext) -> dict[str, int]:
             """Pay."""
+            self.preconditions.append(ctx.precondition)
             self.paid.append(params.cents)
             return {"paid": params.cents}
 
@@ -105,7 +108,7 @@ async def test_what_is_unchanged_runs(client: Client, database: Database) -> Non
         world.balance = {"a": None, "b": [1, {"c": "ü"}]}  # the same JSON value in another order
         await engine.decide(request, "approve")
         assert (await engine.ended(run)).status == "completed"
-        assert (world.paid, world.looks) == ([5], [5, 5])
+        assert (world.paid, world.looks, world.preconditions) == ([5], [5, 5], ['{"a": null, "b": [1, {"c": "ü"}]}'])
         assert [each.status for each in await requests_of(engine, run)] == ["approved"]
 
 
@@ -194,7 +197,7 @@ async def test_an_edited_call_depends_on_other_things(client: Client, database: 
         run = await engine.start()
         await engine.decide(await engine.request(run), "edit", args='{"cents": 7}')
         await engine.ended(run)
-        assert (world.paid, len(await requests_of(engine, run))) == ([7], 1)
+        assert (world.paid, world.preconditions, len(await requests_of(engine, run))) == ([7], ['"empty"'], 1)
 
         world.paid.clear()
         engine.engine.models.model = paying()  # type: ignore[attr-defined]

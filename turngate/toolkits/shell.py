@@ -7,10 +7,12 @@ workspace, and has no network. The gate in front of it decides whether it runs a
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -103,8 +105,8 @@ async def _scripts_as_they_are(params: BashParams, ctx: ToolContext) -> JsonValu
     """Return the scripts that the command names, with what is in them; None: it names none."""
     if ctx.workspace is None:
         return None
-    stamps = await asyncio.to_thread(scripts.stamps, params.command, ctx.workspace)
-    return {"scripts": {**stamps}} if stamps else None
+    named = await asyncio.to_thread(scripts.find, params.command, ctx.workspace)
+    return {"scripts": {**scripts.stamps(named)}} if named else None
 
 
 def _argv(params: BashParams) -> tuple[str, str, str]:
@@ -147,9 +149,32 @@ async def bash(params: BashParams, ctx: ToolContext) -> CommandResult:
         workspace = ctx.require_workspace()
     except NoWorkspaceError as none:
         raise CommandNotStarted(reason=none.message) from none
-    async with machine.temporary_directory() as temporary:
+    async with machine.temporary_directory() as temporary, machine.temporary_directory() as copies:
         sandbox = Sandbox(workspace=workspace, temporary=temporary, network=params.network)
-        return await _run(params, ctx, sandbox)
+        return await _run(params, ctx, await _with_approved_scripts(sandbox, params, ctx, copies.resolve()))
+
+
+async def _with_approved_scripts(sandbox: Sandbox, params: BashParams, ctx: ToolContext, copies: Path) -> Sandbox:
+    """Return the sandbox with copies of the scripts over them, where that can be, if they are what a person approved.
+
+    Raises CommandNotStarted: they aren't, any more.
+    """
+    if ctx.precondition is None:
+        return sandbox
+    is_mounted = machine.current().mounts_copies(copies)
+    named = await asyncio.to_thread(
+        scripts.find, params.command, ctx.require_workspace(), copies if is_mounted else None
+    )
+    approved = (json.loads(ctx.precondition) or {}).get("scripts", {})
+    current = scripts.stamps(named)
+    changed = sorted(name for name in approved.keys() | current if approved.get(name) != current.get(name))
+    if changed:
+        raise CommandNotStarted(
+            reason=f"{', '.join(changed)} changed after the call was approved, so nothing ran. Send the call again: a person is "
+            "asked about it as it is now."
+        )
+    mounted = {script.place.parts: script.copy for script in named if script.copy is not None}
+    return replace(sandbox, copies=mounted, readable=(copies,)) if mounted else sandbox
 
 
 async def _run(params: BashParams, ctx: ToolContext, sandbox: Sandbox) -> CommandResult:

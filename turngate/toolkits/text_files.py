@@ -8,11 +8,13 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import shutil
 import stat
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from turngate import ToolFailure
 from turngate.toolkits.line_ends import like_file
@@ -112,17 +114,25 @@ def encode_text(place: Place, text: str) -> bytes:
     return encoded
 
 
-def content_stamp(place: Place) -> str | None:
+def content_stamp(place: Place, copy: Path | None = None) -> str | None:
     """Return a text that differs when the file's content does: its hex SHA-256; None when there is no such file.
 
-    Raises FileUnavailable, OutsideWorkspace.
+    ``copy``: where to make a copy of exactly the content that the digest is of, with its permissions; not of a file above
+    ``MAX_HASHED_BYTES``. Raises FileUnavailable, OutsideWorkspace.
     """
     try:
         with place.parent() as parent, open(place.open_file(parent), "rb") as file:  # noqa: PTH123 - a descriptor
             status = os.fstat(file.fileno())
             if status.st_size > MAX_HASHED_BYTES:
-                return f"{status.st_size} bytes, changed at {status.st_mtime_ns} ns"
-            return hashlib.file_digest(file, "sha256").hexdigest()
+                # Not st_mtime_ns: anyone who changes the file can set that.
+                return f"{status.st_size} bytes, changed at {status.st_ctime_ns} ns"
+            if copy is None:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+            with copy.open("w+b") as copied:
+                shutil.copyfileobj(file, copied)
+                copied.seek(0)
+                os.fchmod(copied.fileno(), stat.S_IMODE(status.st_mode) & 0o777)
+                return hashlib.file_digest(copied, "sha256").hexdigest()
     except FileUnavailable as failure:
         if failure.is_missing():
             return None

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import json
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +16,9 @@ import pytest
 
 from turngate import ToolContext
 from turngate.toolkits import scripts
-from turngate.toolkits.shell import BashParams, bash
+from turngate.toolkits.confinement import machine
+from turngate.toolkits.confinement.machine import Confinement
+from turngate.toolkits.shell import BashParams, CommandNotStarted, CommandResult, bash
 
 
 @pytest.fixture
@@ -66,25 +74,35 @@ NOT_NAMED = [
 @pytest.mark.parametrize(("command", "expected"), NAMED)
 def test_scripts_that_a_command_names_are_found(command: str, expected: set[str], work: Path) -> None:
     """Shells, interpreters, make and programs of the workspace name scripts, wherever the command enters and however quoted."""
-    assert set(scripts.stamps(command, work)) == expected
+    assert set(scripts.stamps(scripts.find(command, work))) == expected
 
 
 @pytest.mark.parametrize("command", NOT_NAMED)
 def test_other_files_are_not_scripts(command: str, work: Path) -> None:
     """What a command only reads, or what lies outside the workspace, is no script of it."""
-    assert scripts.stamps(command, work) == {}
+    assert scripts.find(command, work) == []
 
 
-async def depends_on(command: str, workspace: Path | None) -> object:
-    assert bash.precondition is not None
-    ctx = ToolContext(
+def context(workspace: Path | None, precondition: str | None = None) -> ToolContext:
+    return ToolContext(
         run_id="r",
         tool_call_id="c",
         idempotency_key="k",
         workspace=workspace,
         deadline=datetime(2030, 1, 1, tzinfo=UTC),
+        precondition=precondition,
     )
-    return await bash.precondition.function(BashParams(command=command), ctx)
+
+
+async def depends_on(command: str, workspace: Path | None) -> object:
+    assert bash.precondition is not None
+    return await bash.precondition.function(BashParams(command=command), context(workspace))
+
+
+async def run(command: str, workspace: Path, approved: object) -> CommandResult:
+    """Run a command for which a person approved the scripts as they were."""
+    params = BashParams(command=command, timeout_seconds=60)
+    return await bash.handler.function(params, context(workspace, json.dumps(approved)))
 
 
 async def test_i6_a_script_is_part_of_what_was_approved(work: Path) -> None:
@@ -112,3 +130,173 @@ def test_the_text_of_a_script_is_shown(work: Path) -> None:
     long = bash.preview(BashParams(command="sh x.sh"), work)
     assert long is not None
     assert long.text.endswith("a\nthe last line")
+
+
+@pytest.fixture(params=["bubblewrap", "landlock"])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(machine, "_chosen", [Confinement(backend=request.param)])
+    return request.param
+
+
+@pytest.fixture
+def project(work: Path) -> Path:
+    """A workspace whose scripts say that they are the approved ones; ``evil`` says that it isn't."""
+    for name in ("x.sh", "sub/y.sh", "run"):
+        (work / name).write_text("#!/bin/sh\necho approved\n")
+    (work / "x.py").write_text("print('approved')\n")
+    (work / "evil").write_text("print('evil') if 0 else 0\necho evil\n")
+    (work / "run").chmod(0o755)
+    return work
+
+
+def _renamed(work: Path) -> None:
+    (work / "evil").replace(work / "sub/y.sh")
+
+
+def _written(work: Path) -> None:
+    (work / "sub/y.sh").write_text("echo evil\n")
+
+
+def _linked(work: Path) -> None:
+    (work / "sub/y.sh").unlink()
+    (work / "sub/y.sh").symlink_to("../evil")
+
+
+def _hard_linked(work: Path) -> None:
+    (work / "sub/y.sh").unlink()
+    (work / "sub/y.sh").hardlink_to(work / "evil")
+
+
+def _led_out(work: Path) -> None:
+    (work / "sub/y.sh").unlink()
+    (work / "sub/y.sh").symlink_to("../../outside.sh")
+
+
+def _parent_renamed(work: Path) -> None:
+    (work / "sub").rename(work / "old")
+    (work / "sub").mkdir()
+    _renamed(work)
+
+
+def _removed(work: Path) -> None:
+    (work / "sub/y.sh").unlink()
+
+
+SWAPS = [_renamed, _written, _linked, _hard_linked, _led_out, _parent_renamed, _removed]
+
+
+@pytest.mark.parametrize("swap", SWAPS)
+async def test_i6_a_script_swapped_between_check_and_start_does_not_run(
+    swap: Callable[[Path], None], backend: str, project: Path
+) -> None:
+    """Whatever took its place, nothing of the command runs, and the failure names the script."""
+    command = "touch ran; sh sub/y.sh"
+    approved = await depends_on(command, project)
+    swap(project)
+    with pytest.raises(CommandNotStarted) as refused:
+        await run(command, project, approved)
+    assert "sub/y.sh" in refused.value.fields["reason"]
+    assert not (project / "ran").exists()
+
+
+async def test_i6_a_script_that_came_after_the_approval_does_not_run(backend: str, project: Path) -> None:
+    """A script that was not there when the command was approved is a change like any."""
+    approved = await depends_on("sh new.sh", project)
+    (project / "new.sh").write_text("echo evil\n")
+    with pytest.raises(CommandNotStarted):
+        await run("sh new.sh", project, approved)
+
+
+@pytest.mark.parametrize(
+    "text", ["sh x.sh", "./run", "python3 x.py", "cd sub && bash ./y.sh", "sh x.sh; ./run; sh sub/y.sh"]
+)
+async def test_approved_scripts_run(text: str, backend: str, project: Path) -> None:
+    """What was approved runs, with its permissions, wherever it lies; also without any approval."""
+    result = await run(text, project, await depends_on(text, project))
+    assert set(result.output.split()) == {"approved"}, result.output
+    assert (await bash.handler.function(BashParams(command=text), context(project))).output == result.output
+
+
+async def test_i6_a_mounted_script_can_not_be_changed_from_within(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under bubblewrap, what an earlier part of the command does to a script changes nothing of what runs."""
+    monkeypatch.setattr(machine, "_chosen", [Confinement(backend="bubblewrap")])
+    swaps = "echo echo evil > x.sh; mv evil x.sh; rm x.sh; ln -sf evil x.sh; cp evil x.sh; chmod 777 x.sh"
+    command = f"({swaps}) 2>/dev/null; sh x.sh"
+    result = await run(command, project, await depends_on(command, project))
+    assert result.output == "approved\n"
+    assert (project / "x.sh").read_text() == "#!/bin/sh\necho approved\n"
+
+
+async def test_i6_a_mounted_script_is_not_the_file_that_others_write(
+    project: Path, monkeypatch: pytest.MonkeyPatch, until: Callable[..., Awaitable[object]]
+) -> None:
+    """Under bubblewrap, what writes to the script while the command runs, by another name too, writes to another file."""
+    monkeypatch.setattr(machine, "_chosen", [Confinement(backend="bubblewrap")])
+    (project / "also").hardlink_to(project / "x.sh")
+    command = "touch started; until [ -e go ]; do sleep 0.01; done; sh x.sh; sh sub/y.sh"
+    approved = await depends_on(command, project)
+    running = asyncio.create_task(run(command, project, approved))
+    await until((project / "started").exists)
+    for name in ("also", "sub/y.sh"):
+        (project / name).write_text("echo evil\n")
+    (project / "go").touch()
+    assert (await running).output == "approved\napproved\n"
+
+
+async def test_i6_a_script_swapped_all_the_time_runs_as_approved_or_not_at_all(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under bubblewrap, a process that writes the script over and over never gets its own text to run."""
+    monkeypatch.setattr(machine, "_chosen", [Confinement(backend="bubblewrap")])
+    approved = await depends_on("sh x.sh", project)
+    good, ended = (project / "x.sh").read_bytes(), threading.Event()
+
+    def swap() -> None:
+        file = os.open(project / "x.sh", os.O_RDWR)
+        while not ended.wait(0.0005):
+            for text in (b"#!/bin/sh\necho evil    \n", good):
+                os.pwrite(file, text, 0)
+        os.close(file)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    outputs = []
+    try:
+        for _attempt in range(12):
+            with suppress(CommandNotStarted):
+                outputs.append((await run("sh x.sh", project, approved)).output)
+    finally:
+        ended.set()
+        swapping.join()
+    assert set(outputs) <= {"approved\n"}
+
+
+async def test_a_command_writes_the_files_that_its_script_is_given(backend: str, project: Path) -> None:
+    """Where it is certain which file runs, the others that a command names can be written."""
+    (project / "x.py").write_text("import sys; open(sys.argv[1], 'w').write('made')\n")
+    command = "python3 x.py notes.txt"
+    assert (await run(command, project, await depends_on(command, project))).exit_code == 0
+    assert (project / "notes.txt").read_text() == "made"
+
+
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
+        ("python3 -m black x.py", set()),
+        ("python3 -W x.py x.sh", {"x.py", "x.sh"}),
+        ("sh -m x.sh", {"x.sh"}),
+        ("node inspect x.py", {"x.py"}),
+        ("node x.py x.sh", {"x.py"}),
+        ("sh x.sh x.py; python3 x.py", {"x.sh", "x.py"}),
+        ("make -f build.mk", {"build.mk"}),
+    ],
+)
+def test_what_may_run_is_copied(command: str, runs: set[str], work: Path, tmp_path: Path) -> None:
+    """Of the files that a command names, each that may be the one that runs is copied, with what was in it."""
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    named = scripts.find(command, work, copies)
+    copied = {script.place.relative: script.copy.read_text() for script in named if script.copy is not None}
+    assert copied == {name: f"text of {name}\n" for name in runs}

@@ -26,6 +26,8 @@ class ToolContext:
 
     ``idempotency_key``: the same on every attempt of one call. ``workspace``: the run's directory, or None when the run
     has none. ``deadline``: aware UTC; the call is cancelled then. ``cancelled``: set when the run is interrupted.
+    ``precondition``: what the call depends on, as JSON, as it was found unchanged just before the start; None: no person approved
+    the call, or its tool has no precondition.
     """
 
     run_id: str
@@ -33,6 +35,7 @@ class ToolContext:
     idempotency_key: str
     workspace: Path | None
     deadline: datetime
+    precondition: str | None = None
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     partial: Callable[[str], None] = lambda _text: None
     """Keep this text as the call's partial output, should it be cancelled before it returns."""

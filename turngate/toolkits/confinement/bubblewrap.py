@@ -127,7 +127,8 @@ def _obeyed(place: Path, sandbox: Sandbox) -> list[Place]:
     if not sandbox.workspace_writable or sandbox.workspace is None or not sandbox.workspace.is_relative_to(place):
         return []
     start = sandbox.workspace.relative_to(place).parts
-    return [each._replace(names=(*start, *each.names)) for each in OBEYED]
+    copies = [Place(names, "read", copy=str(copy)) for names, copy in sandbox.copies.items()]
+    return [each._replace(names=(*start, *each.names)) for each in (*OBEYED, *copies)]
 
 
 def _ways_to(places: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:

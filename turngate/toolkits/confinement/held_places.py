@@ -54,11 +54,13 @@ class Place(NamedTuple):
         how: ``keep`` (a directory that isn't empty can be changed, and not replaced; else as ``read``), ``read`` (only read),
             ``write`` (it can be changed, though what it lies in is only read) or ``hide`` (it is empty).
         absent: what is made where it isn't there: ``None`` (nothing), ``"/"`` (a directory), else a file with this text.
+        copy: what is mounted there in place of the file, which has to be there; a path as the sandbox sees it.
     """
 
     names: tuple[str, ...]
     how: str
     absent: str | None = None
+    copy: str | None = None
 
 
 def find_links(directory: int, places: Iterable[Place]) -> list[str]:
@@ -107,8 +109,10 @@ def hold(process: int, directory: str, places: Sequence[Place], mountpoints: Mou
         try:
             here = _open_or_make(base, place, mountpoints)
             if here is not None:
-                _mount(here, place.how)
+                _mount(here, place.how, place.copy)
                 os.close(here)
+            elif place.copy is not None:
+                raise FileNotFoundError(errno.ENOENT, f"{'/'.join(place.names)} is no longer there")
         finally:
             os.close(base)
 
@@ -155,11 +159,12 @@ def _open_or_make(base: int, place: Place, mountpoints: Mountpoints) -> int | No
     return descriptors.open_below(base, place.names)
 
 
-def _mount(here: int, how: str) -> None:
-    """Mount a place over itself, or something empty over it."""
+def _mount(here: int, how: str, copy: str | None) -> None:
+    """Mount a place, a copy of it, or something empty over it."""
     is_directory = stat.S_ISDIR(os.fstat(here).st_mode)
     if how != "hide":
-        tree = _call("open_tree", _libc.syscall, _OPEN_TREE, here, b"", _CLONE_TREE | _CLOSE_ON_EXEC | _EMPTY_PATH)
+        source = here if copy is None else descriptors.open_place(copy)
+        tree = _call("open_tree", _libc.syscall, _OPEN_TREE, source, b"", _CLONE_TREE | _CLOSE_ON_EXEC | _EMPTY_PATH)
     elif is_directory:
         files = _call("fsopen", _libc.syscall, _FSOPEN, b"tmpfs", 1)
         _call("fsconfig", _libc.syscall, _FSCONFIG, files, _CREATE, None, None, 0)
@@ -246,7 +251,7 @@ class Mountpoints:
             return
         os.lseek(self._file, 0, os.SEEK_SET)
         with open(os.dup(self._file), encoding="utf-8") as lines:  # noqa: PTH123 - a descriptor
-            noted = [Place(tuple(names), how, absent) for names, how, absent in map(json.loads, lines)]
+            noted = [Place(tuple(names), *rest) for names, *rest in map(json.loads, lines)]
         for place in reversed(noted):
             with suppress(OSError):
                 self._remove(place)

@@ -311,7 +311,7 @@ def _hold(
     sandboxed: int, inside: int, directory: str, listed: list[Any], order: dict[str, Any]
 ) -> held_places.Mountpoints:
     """Hold places of the sandbox by a process that enters it."""
-    places = [held_places.Place(tuple(names), how, absent) for names, how, absent in listed]
+    places = [held_places.Place(tuple(names), *rest) for names, *rest in listed]
     try:
         mountpoints = held_places.Mountpoints(_open_exactly(directory), order["held_folder"])
     except OSError as error:

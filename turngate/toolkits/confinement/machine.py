@@ -168,6 +168,10 @@ class Confinement:
             passes_on_signals=True,
         )
 
+    def mounts_copies(self, directory: Path) -> bool:
+        """Whether copies of a workspace's files, in a directory, can be mounted over them and run there."""
+        return self.backend == "bubblewrap" and not os.statvfs(directory).f_flag & os.ST_NOEXEC
+
     def _with_real_places(self, sandbox: Sandbox, environment: Mapping[str, str]) -> Sandbox:
         """Return the sandbox with all that it reads, each place where it really is: what is hidden is compared with these."""
         more = (*self.readable, *map(Path, system_paths.more_programs(environment)))

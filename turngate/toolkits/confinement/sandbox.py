@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -58,6 +59,7 @@ class Sandbox:
         workspace_writable: False: the workspace is only read.
         readable: more files and directories that it may read, such as the program itself.
         writable: more files and directories that it may change.
+        copies: names of files below its workspace → the copies that it sees there, and can't change; under bubblewrap only.
         network: whether it may reach other machines. Never this one.
         limits: what it may use.
     """
@@ -67,6 +69,7 @@ class Sandbox:
     workspace_writable: bool = True
     readable: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
+    copies: Mapping[tuple[str, ...], Path] = field(default_factory=dict)
     network: bool = False
     limits: Limits = field(default_factory=Limits)
 
