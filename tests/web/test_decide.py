@@ -255,7 +255,10 @@ async def test_a_refused_edit_says_why_at_its_field_and_leads_there(site, open_p
 
 @SCRIPTED_OR_NOT
 async def test_an_edit_says_what_was_and_what_will_be(site, open_page, options):
-    """Before it is sent (while it is typed, or by a button that sends nothing), and afterwards to everyone who looks."""
+    """Before it is sent (while it is typed, or by a button that sends nothing), and afterwards to everyone who looks.
+
+    A long change is folded, and the edit isn't approved before it was opened.
+    """
     request = await site.gated("refund", '{"order": "A-8", "cents": 1200, "note": "to ada"}')
     page = await open_page(f"/requests/{request.id}", **options)
     await page.locator("#edit > summary").click()
@@ -270,6 +273,16 @@ async def test_an_edit_says_what_was_and_what_will_be(site, open_page, options):
     await expect(changes.nth(0).locator(".side").nth(1)).to_have_text("will be 12000")
     await expect(changes.nth(0).locator("ins")).to_have_text("0")
     await expect(changes.nth(1).locator(".side").nth(1)).to_have_text("will be to ⟨U+202E⟩eve")
+    await page.get_by_role("textbox", name="note").fill(f"{'y' * 5_000} the end")
+    if options:
+        await page.locator("#edit").get_by_role("button", name="See what changes").click()
+    fold = page.locator("#edits-edit details[data-must-open]")
+    await expect(fold).to_contain_text("the end")
+    if not options:
+        await expect(fold).not_to_have_attribute("open", "")
+        await page.get_by_role("button", name="Approve as edited").click()
+        await expect(page.locator("[data-why-not]")).to_contain_text("what your edit changes was folded")
+    await expect(fold).to_have_attribute("open", "")
     assert (await site.now(request)).status == "pending"
     await page.get_by_role("button", name="Approve as edited").click()
     await expect(page.locator("#decision")).to_contain_text("Approved with edited arguments by ada")

@@ -1,7 +1,7 @@
 """What an edit changes in a call's arguments: each place with the value that was there and the value that is there now.
 
 Exact: every difference in value, in how a number is written and in which names there are is a change, in a text of several
-lines every block of lines that differs; the order of names and spacing make none.
+lines every block of lines that differs; the order of names and spacing make none. Whole: no change is left out or cut.
 """
 
 from __future__ import annotations
@@ -10,20 +10,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from turngate.domain.text.folds import FoldedText, fold_text
 from turngate.domain.text.json_pointers import escaped
 from turngate.domain.text.json_text import JsonTree, Parsed, dump, parse
 from turngate.text.line_diff import changed_blocks, split_lines
 from turngate.text.plain_text import plain_line
 
-MAX_CHANGES: Final = 100
+MAX_CHANGES: Final = 1_000
+MAX_PLACE_CHARS: Final = 200_000
+"""Of the names of all places. With more of either, the two texts are shown as one change, which has all of them."""
+FIRST_CHANGES: Final = 20
+"""What is shown of many changes before a person asks for the others."""
 AROUND_CHARS: Final = 60
 """Of what stayed the same, on both sides of a difference inside a long text."""
-MAX_SHOWN_CHARS: Final = 2_000
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of two values as people read it. ``part``: what differs; ``cut``: how many characters of it are left out.
+    """One of two values as people read it. ``part``: all that differs.
 
     ``before`` and ``after``: what both values have on its sides.
     """
@@ -31,13 +35,16 @@ class Side:
     before: str
     part: str
     after: str
-    cut: int = 0
 
     @property
     def text(self) -> str:
         """All of it in one text."""
-        rest = f"… ({self.cut:,} more characters: see the whole arguments)" if self.cut else ""
-        return f"{self.before}{self.part}{rest}{self.after}"
+        return f"{self.before}{self.part}{self.after}"
+
+    @property
+    def folded(self) -> FoldedText:
+        """What differs, for a page: what is longer than a screen is folded."""
+        return fold_text(self.part)
 
 
 @dataclass(frozen=True)
@@ -55,16 +62,25 @@ class Change:
 
 @dataclass(frozen=True)
 class Changes:
-    """What differs, in the order of the first text and then of the second. ``more``: how many changes are left out."""
+    """What differs, in the order of the first text and then of the second. ``count``: how many places."""
 
     items: tuple[Change, ...]
-    more: int = 0
+    count: int
 
     @property
     def approve_words(self) -> str:
         """What approves a call with these changes."""
-        count = len(self.items) + self.more
-        return f"approve with {count:,} change{'' if count == 1 else 's'}"
+        return f"approve with {self.count:,} change{'' if self.count == 1 else 's'}"
+
+    @property
+    def first(self) -> tuple[Change, ...]:
+        """What a page shows at once."""
+        return self.items[:FIRST_CHANGES]
+
+    @property
+    def others(self) -> tuple[Change, ...]:
+        """What a page folds."""
+        return self.items[FIRST_CHANGES:]
 
     def __bool__(self) -> bool:
         return bool(self.items)
@@ -73,11 +89,17 @@ class Changes:
 def changes(was: str, now: str) -> Changes:
     """Compare two JSON texts. Text that is not plain JSON, or gives a name twice, is compared as text."""
     if was == now:
-        return Changes(())
+        return Changes((), 0)
     trees = tuple(None if each is None or each.doubled else each for each in map(parse, (was, now)))
     one, other = trees
-    every = list(_changes("", was, now) if one is None or other is None else _between(one, other))
-    return Changes(tuple(every[:MAX_CHANGES]), more=len(every[MAX_CHANGES:]))
+    items: list[Change] = []
+    count, place_chars = 0, 0
+    for each in _changes("", was, now) if one is None or other is None else _between(one, other):
+        count += 1
+        place_chars += len(each.at)
+        if count <= MAX_CHANGES and place_chars <= MAX_PLACE_CHARS:
+            items.append(each)
+    return Changes(tuple(items) if len(items) == count else (Change("", *_sides(was, now)),), count)
 
 
 def change_lines(changed: Changes) -> Iterator[str]:
@@ -87,29 +109,38 @@ def change_lines(changed: Changes) -> Iterator[str]:
         was, now = (("not there" if side is None else side.text) for side in (each.was, each.now))
         yield plain_line(f"{place}: was {was}")
         yield plain_line(f"{place}: will be {now}")
-    if changed.more:
-        yield f"{changed.more:,} more changes: edit it to see all of them"
 
 
+_Pair = tuple[str, JsonTree, JsonTree]
+"""A place, and what two trees have at it."""
 _NOTHING: Final = object()
 
 
 def _between(one: Parsed, other: Parsed) -> Iterator[Change]:
-    unread: list[tuple[str, JsonTree, JsonTree]] = [("", one.tree, other.tree)]
+    unread: list[Iterator[_Pair]] = [iter([("", one.tree, other.tree)])]
     while unread:
-        at, was, now = unread.pop()
-        if isinstance(was, dict) and isinstance(now, dict):
-            names = [*was, *(name for name in now if name not in was)]
-            members = [(f"{at}/{escaped(name)}", was.get(name, _NOTHING), now.get(name, _NOTHING)) for name in names]
-        elif isinstance(was, list) and isinstance(now, list):
-            each = range(max(len(was), len(now)))
-            members = [(f"{at}/{index}", _item(was, index), _item(now, index)) for index in each]
-        else:
-            members = []
-            if type(was) is not type(now) or was != now:
-                quoted = isinstance(was, str) != isinstance(now, str) or "" in (was, now)
-                yield from _changes(at, _text(was, quoted=quoted), _text(now, quoted=quoted))
-        unread.extend(reversed(members))
+        pair = next(unread[-1], None)
+        if pair is None:
+            unread.pop()
+            continue
+        at, was, now = pair
+        members = _members(at, was, now)
+        if members is not None:
+            unread.append(members)
+        elif type(was) is not type(now) or was != now:
+            quoted = isinstance(was, str) != isinstance(now, str) or "" in (was, now)
+            yield from _changes(at, _text(was, quoted=quoted), _text(now, quoted=quoted))
+
+
+def _members(at: str, was: JsonTree, now: JsonTree) -> Iterator[_Pair] | None:
+    """Return the members of two objects or lists, one at a time: a long name would be in the place of each."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        names = [*was, *(name for name in now if name not in was)]
+        return ((f"{at}/{escaped(name)}", was.get(name, _NOTHING), now.get(name, _NOTHING)) for name in names)
+    if isinstance(was, list) and isinstance(now, list):
+        each = range(max(len(was), len(now)))
+        return ((f"{at}/{index}", _item(was, index), _item(now, index)) for index in each)
+    return None
 
 
 def _item(items: list[JsonTree], index: int) -> object:
@@ -157,7 +188,6 @@ def _side(text: str, start: int, end: int) -> Side:
     before, part, after = text[:start], text[start : len(text) - end], text[len(text) - end :]
     return Side(
         before if len(before) <= AROUND_CHARS else f"…{before[-AROUND_CHARS:]}",
-        part[:MAX_SHOWN_CHARS],
+        part,
         after if len(after) <= AROUND_CHARS else f"{after[:AROUND_CHARS]}…",
-        cut=len(part[MAX_SHOWN_CHARS:]),
     )

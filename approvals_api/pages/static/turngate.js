@@ -769,6 +769,7 @@ async function lookAtEdit(form, action) {
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(`edits-${action}`);
   const old = document.getElementById(`edits-${action}`);
   if (fresh === null || old === null || editTimer !== null) return;
+  closeFolds(fresh);
   if ("count" in fresh.dataset) old.dataset.count = fresh.dataset.count;
   old.replaceChildren(...document.adoptNode(fresh).childNodes);
   tellEdits();
@@ -922,10 +923,13 @@ function lookInMotion() {
   lastLook = look;
 }
 
-const unopened = (call) => $("details[data-must-open]:not([open])", call);
+const unopened = (part) => $("details[data-must-open]:not([open])", part);
+// Of what an edit changes, that is not sent yet.
+const unopenedEdit = () => $(".edits details[data-must-open]:not([open])", main());
 
 function isSeen() {
   const look = onScreen();
+  if (unopenedEdit() !== null) return false;
   return look === null || (unopened(look.call) === null && Math.min(...seenTo) >= look.height - 2);
 }
 
@@ -964,6 +968,15 @@ document.addEventListener("visibilitychange", () => lookFrom(lookedMs()));
 
 // Open the next fold that must be read, and go to where reading stopped, with some lines from before it.
 function showUnseen() {
+  const edit = unopenedEdit();
+  if (edit !== null) {
+    for (let fold = edit; fold !== null; fold = fold.parentElement.closest("details")) fold.open = true;
+    edit.scrollIntoView({ block: "start", behavior: "instant" });
+    const words = "A part of what your edit changes was folded. It is open now: read it to its end.";
+    toast(`Not approved. ${words}`);
+    say(`${words} Then approve.`);
+    return;
+  }
   const { call, height } = onScreen();
   const line = parseFloat(getComputedStyle(call).lineHeight) || 20;
   const lines = Math.max(1, Math.round((height - Math.min(...seenTo)) / line));
@@ -989,8 +1002,8 @@ function toast(text) {
 }
 
 // Without this script, what must be read is open.
-function closeFolds() {
-  for (const fold of main().querySelectorAll("details[data-must-open]")) fold.open = false;
+function closeFolds(part) {
+  for (const fold of part.querySelectorAll("details[data-must-open]")) fold.open = false;
 }
 
 function toggleFolds() {
@@ -1020,7 +1033,9 @@ for (const target of [window, visualViewport]) {
 }
 
 document.addEventListener("click", (event) => {
-  if (!event.target.closest?.("[data-needs-seen], [data-unseen]") || isSeen()) return;
+  const isRefused = event.target.closest?.("[data-needs-seen], [data-unseen]") ? !isSeen()
+    : event.target.closest?.("[data-needs-unfolded]") && unopenedEdit() !== null;
+  if (!isRefused) return;
   event.preventDefault();
   event.stopPropagation();
   showUnseen();
@@ -1252,7 +1267,7 @@ if (trySound !== null) {
 function startPage() {
   waitForButtons();
   tellEdits();
-  closeFolds();
+  closeFolds(main());
   lookFrom(Number($("[name=looked_ms]", main())?.value) || 0); // more than 0 on a page that shows a form again
   lookAtRest();
 }

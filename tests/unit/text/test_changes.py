@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngate.text.changes import MAX_CHANGES, MAX_SHOWN_CHARS, Changes, changes
+from turngate.text.changes import MAX_CHANGES, MAX_PLACE_CHARS, Changes, change_lines, changes
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
@@ -57,16 +57,12 @@ def test_text_that_is_no_plain_json_is_one_value() -> None:
 
 
 def test_only_what_differs_in_a_long_text_is_marked() -> None:
-    """The difference has what is around it on both sides; a long one is cut, and says how much is left out."""
+    """The difference has what is around it on both sides."""
     (change,) = changes(*(json.dumps(f"{'a ' * 500}{each}{' b' * 500}") for each in ("one", "six"))).items
     assert change.was is not None
     assert change.now is not None
     assert (change.was.part, change.now.part) == ("one", "six")
     assert (change.was.before, change.was.after) == (f"…{'a ' * 30}", f"{' b' * 30}…")
-    (whole,) = changes('"x"', json.dumps("y" * 10_000)).items
-    assert whole.now is not None
-    assert (len(whole.now.part), whole.now.cut) == (MAX_SHOWN_CHARS, 10_000 - MAX_SHOWN_CHARS)
-    assert whole.now.text.endswith("… (8,000 more characters: see the whole arguments)")
 
 
 def test_lines_that_stay_between_changed_ones_are_no_change() -> None:
@@ -82,10 +78,26 @@ def test_lines_that_stay_between_changed_ones_are_no_change() -> None:
     ]
 
 
-def test_many_changes_are_counted() -> None:
-    """The first hundred are shown, and how many are not."""
-    edits = changes(json.dumps([0] * 1_000), json.dumps([1] * 1_000))
-    assert (len(edits.items), edits.more) == (MAX_CHANGES, 900)
+@pytest.mark.parametrize("count", [1, 21, 101, MAX_CHANGES, MAX_CHANGES + 1, 20_000])
+def test_no_change_is_cut_or_left_out(count: int) -> None:
+    """However many and however long they are: of what no page can list place by place, the whole texts are compared."""
+    was, now = [f"old {number}" for number in range(count)], [f"{number} {'y' * 50}" for number in range(count)]
+    now[-1] = f"{'z' * 10_000} the end"
+    edits = changes(json.dumps(was), json.dumps(now))
+    assert edits.count == count
+    assert edits.items == (*edits.first, *edits.others)
+    shown = "\n".join(change_lines(edits))
+    assert all(each in shown for each in (*was[:-1], *now))
+
+
+def test_places_with_long_names_are_compared_as_texts() -> None:
+    """A long name is in the place of each of its members, and is not repeated for each."""
+    was, now = (json.dumps({"n" * (MAX_PLACE_CHARS // 10): [each] * 50}) for each in (1, 2))
+    edits = changes(was, now)
+    (change,) = edits.items
+    assert (change.at, edits.count) == ("", 50)
+    assert change.now is not None
+    assert change.now.part == ", ".join("2" * 50)
 
 
 @given(VALUES, VALUES)
@@ -101,7 +113,7 @@ def test_nothing_that_differs_is_left_out(was: Any, now: Any) -> None:
     "hostile", ["[" * 190 + "]" * 190, '{"a": ' * 150 + "1" + "}" * 150, '"' + "a" * 1_900_000 + '"']
 )
 def test_i14_hostile_arguments_are_bounded(hostile: str) -> None:
-    """Deep and long values are compared, and little of them is shown."""
+    """Deep and long values are compared, and what is shown is no longer than they are."""
     edits = changes(hostile, '{"order": "A-1"}')
     assert edits
-    assert all(len(each.was.text) < MAX_SHOWN_CHARS + 200 for each in edits.items if each.was)
+    assert sum(len(each.was.text) for each in edits.items if each.was) <= len(hostile)
