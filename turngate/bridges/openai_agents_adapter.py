@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -38,6 +38,7 @@ from turngate.wire.external_calls import RunOrder
 try:
     from agents import (
         FunctionTool,
+        ItemHelpers,
         ModelBehaviorError,
         RunState,
         ToolOutputFileContent,
@@ -96,7 +97,7 @@ class TurngateGate:
                 return await bare.on_invoke_tool(context, order.input)
 
         async def invoke(context: ToolContext[Any], arguments: str) -> Any:
-            record = await self._ask(gated, context.tool_call_id, arguments)
+            record = await self._external.ask(_call(gated, context.tool_call_id, arguments))
             try:
                 # The approved arguments run, byte for byte; a person may have edited them.
                 ended = await self._external.run(
@@ -124,11 +125,12 @@ class TurngateGate:
         answer: ask again later.
         """
         waiting = [(item, self._tools[item.name]) for item in state.get_interruptions() if item.name in self._tools]
-        turn = _turn(state) if self._known and waiting else ""
-        messages = _conversation(state) if waiting else []
-        records = [
-            await self._ask(tool, item.call_id or "", item.arguments or "", turn, messages) for item, tool in waiting
-        ]
+        if not waiting:
+            return state
+        stored = state.to_json()
+        turn, conversation = _turn(stored) if self._known else "", _conversation(stored)
+        calls = [_call(tool, item.call_id or "", item.arguments) for item, tool in waiting]
+        records = [await self._external.ask(replace(call, turn=turn, conversation=conversation)) for call in calls]
         answers = await self._external.all_answers(records, wait=wait)
         for (item, _tool), record in zip(waiting, records, strict=True):
             answer = answers[record]
@@ -138,33 +140,21 @@ class TurngateGate:
                 state.approve(item)
         return state
 
-    async def _ask(
-        self,
-        tool: FunctionTool,
-        tool_call_id: str,
-        arguments: str,
-        turn: str = "",
-        conversation: Sequence[external.ExternalMessage] = (),
-    ) -> str:
-        call = GatedCall(
-            tool_call_id=tool_call_id,
-            name=tool.name,
-            input=arguments or "{}",
-            description=tool.description,
-            parameters=tool.params_json_schema,
-            turn=turn,
-            conversation=conversation,
-        )
-        return await self._external.ask(call)
+
+def _call(tool: FunctionTool, tool_call_id: str, arguments: str | None) -> GatedCall:
+    return GatedCall(
+        tool_call_id=tool_call_id,
+        name=tool.name,
+        input=arguments or "{}",
+        description=tool.description,
+        parameters=tool.params_json_schema,
+    )
 
 
-def _conversation(state: RunState[Any]) -> list[external.ExternalMessage]:
+def _conversation(stored: Mapping[str, Any]) -> list[external.ExternalMessage]:
     """Return what people and tools said: the run's input, and the outputs of the tools that it has run."""
-    stored = state.to_json()
-    original = stored["original_input"]
-    if isinstance(original, str):
-        original = [{"role": "user", "content": original}]
-    items = [*original, *(each.get("raw_item", {}) for each in stored.get("generated_items", []))]
+    original = ItemHelpers.input_to_new_input_list(stored["original_input"])
+    items: list[Any] = [*original, *(each.get("raw_item", {}) for each in stored.get("generated_items", []))]
     names = {each.get("call_id"): each.get("name") for each in items if each.get("type") == "function_call"}
     messages: list[external.ExternalMessage] = []
     for each in items:
@@ -184,9 +174,8 @@ def _text(content: Any) -> str:
     return "\n".join(str(each["text"]) for each in parts if isinstance(each, dict) and "text" in each)
 
 
-def _turn(state: RunState[Any]) -> str:
+def _turn(stored: Mapping[str, Any]) -> str:
     """Name the run's input, which does not change while it waits; empty if the provider's server stores the conversation."""
-    stored = state.to_json()
     if stored.get("conversation_id") or stored.get("previous_response_id"):
         return ""
     return framed_sha256(json.dumps(stored["original_input"], sort_keys=True))
