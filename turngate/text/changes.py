@@ -133,7 +133,7 @@ def _between(one: Parsed, other: Parsed) -> Iterator[Change]:
 
 
 def _members(at: str, was: JsonTree, now: JsonTree) -> Iterator[_Pair] | None:
-    """Return the members of two objects or lists, one at a time: a long name would be in the place of each."""
+    """Return the members of two objects or lists, one at a time: a long name would be copied for each."""
     if isinstance(was, dict) and isinstance(now, dict):
         names = [*was, *(name for name in now if name not in was)]
         return ((f"{at}/{escaped(name)}", was.get(name, _NOTHING), now.get(name, _NOTHING)) for name in names)

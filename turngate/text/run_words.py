@@ -63,7 +63,7 @@ def by_cause(stalled: Sequence[StuckRun]) -> list[tuple[WaitKind, list[StuckRun]
     return [(kind, members) for kind, members in groups if members]
 
 
-def told_by(agent: str) -> str:
+def teller_words(agent: str) -> str:
     """Return whose words a task or a message of a person is: of a program's call, that program's; else nothing."""
     return f", as {_plain(source_of(agent))} tells it" if is_external(agent) else ""
 
@@ -73,7 +73,7 @@ def lead_lines(tasks: Sequence[TaskView], latest: LatestMessage | None) -> list[
 
     ``latest``: a person's newest message to the run, if that isn't the task.
     """
-    teller = told_by(tasks[0].agent) if tasks else ""
+    teller = teller_words(tasks[0].agent) if tasks else ""
     labels = [
         f"the task{teller}",
         *(f"{_plain(above.agent)} asked {_plain(below.agent)}" for above, below in pairwise(tasks)),

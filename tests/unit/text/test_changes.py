@@ -86,12 +86,12 @@ def test_no_change_is_cut_or_left_out(count: int) -> None:
     edits = changes(json.dumps(was), json.dumps(now))
     assert edits.count == count
     assert edits.items == (*edits.first, *edits.others)
-    shown = "\n".join(change_lines(edits))
-    assert all(each in shown for each in (*was[:-1], *now))
+    printed = "\n".join(change_lines(edits))
+    assert all(each in printed for each in (*was[:-1], *now))
 
 
 def test_places_with_long_names_are_compared_as_texts() -> None:
-    """A long name is in the place of each of its members, and is not repeated for each."""
+    """A long name is not repeated for each of its members."""
     was, now = (json.dumps({"n" * (MAX_PLACE_CHARS // 10): [each] * 50}) for each in (1, 2))
     edits = changes(was, now)
     (change,) = edits.items

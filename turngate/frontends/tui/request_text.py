@@ -48,7 +48,7 @@ from turngate.text.run_words import (
     origin_lines,
     precedent_lines,
     sibling_lines,
-    told_by,
+    teller_words,
     unseen_words,
 )
 from turngate.wire.requests import CommentView, RequestDetail, RequestItem, Viewer
@@ -95,7 +95,7 @@ def item_text(item: RequestItem, *, me: str, picked: bool, width: int) -> Text:
     elif item.expires_at:
         facts.append(f"expires {until(item.expires_at)}")
     task = item.tasks[0].task if item.tasks else ""
-    about = [("preview ", item.preview_line, ""), (f"task{told_by(item.agent)} ", task, "")]
+    about = [("preview ", item.preview_line, ""), (f"task{teller_words(item.agent)} ", task, "")]
     about += _besides(item)
     about.append(("values ", item.doubts.words, "yellow"))
     return joined(
