@@ -571,6 +571,48 @@ def test_i13_git_hooks(backend: Backend, run: Run, workspace: Path) -> None:
     assert not (workspace / ".git/hooks/pre-commit").exists()
 
 
+def test_i13_git_hooks_wherever_a_process_may_write(workspace: Path, tmp_path: Path) -> None:
+    """I13: likewise in every other directory that an operator lets a server change, and in a repository without files."""
+    temporary, bare = tmp_path / "temporary", tmp_path / "bare"
+    temporary.mkdir()
+    subprocess.run(["git", "init", "-q", str(workspace)], check=True)
+    subprocess.run(["git", "init", "-q", "--bare", str(bare)], check=True)
+    before = (bare / "config").read_text()
+    text = f"echo forged | tee {workspace}/.git/hooks/pre-commit {bare}/hooks/pre-push {bare}/config {bare}/refs/made"
+    sandbox = Sandbox(workspace=None, temporary=temporary, writable=(workspace, bare))
+    end_of(Confinement(backend="bubblewrap").command(["bash", "-c", text], sandbox, {"PATH": os.defpath}))
+    assert not (workspace / ".git/hooks/pre-commit").exists()
+    assert not (bare / "hooks/pre-push").exists()
+    assert (bare / "config").read_text() == before
+    assert (bare / "refs/made").exists()
+
+
+@pytest.mark.parametrize("place", [".", "elsewhere"])
+@pytest.mark.parametrize("is_repository", [False, True])
+def test_i13_the_top_becomes_no_repository(workspace: Path, tmp_path: Path, is_repository: bool, place: str) -> None:
+    """I13: no command makes the top a bare repository, whose settings the operator's git obeys, now or afterwards."""
+    (tmp_path / "temporary").mkdir()
+    if is_repository:
+        subprocess.run(["git", "init", "-q", str(workspace)], check=True)
+    text = (
+        f"rm -f .git/HEAD; mkdir -p {place}/objects {place}/refs; echo ref: refs/heads/x > HEAD; "
+        f"[ {place} = . ] || echo {place} > commondir; echo up; read -r _"
+    )
+    command = Confinement(backend="bubblewrap").command(
+        ["bash", "-c", text], Sandbox(workspace=workspace, temporary=tmp_path / "temporary"), {"PATH": os.defpath}
+    )
+    operators_git = ["git", "-C", str(workspace), "rev-parse", "--git-dir"]
+    with subprocess.Popen(
+        command.argv, env=command.environment, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "up\n"
+        assert subprocess.run(operators_git, capture_output=True, check=False).returncode == 128
+        started.communicate("\n")
+    assert (workspace / "HEAD").exists()
+    assert subprocess.run(operators_git, capture_output=True, check=False).returncode == 128
+
+
 def obeyed_places() -> list[str]:
     return ["/".join(place.names) for place in OBEYED]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from turngate.toolkits.confinement import system_paths
 from turngate.toolkits.confinement.held_places import Place
 from turngate.toolkits.confinement.launcher import PLACE
-from turngate.toolkits.confinement.sandbox import MIB, OBEYED, Sandbox
+from turngate.toolkits.confinement.sandbox import MIB, OBEYED, OF_REPOSITORY, Sandbox
 
 _COUNTS_IN_NAMESPACES = (5, 14)
 _SHARED_MEMORY = 1024 * MIB
@@ -123,12 +123,15 @@ def _held_below(place: Path, sandbox: Sandbox, hidden: Sequence[Path], loaded: S
     return [*(Place(names, how) for names, how in ways.items()), *_compiled(only_read), *obeyed]
 
 
-def _obeyed(place: Path, sandbox: Sandbox) -> list[Place]:
-    if not sandbox.workspace_writable or sandbox.workspace is None or not sandbox.workspace.is_relative_to(place):
-        return []
-    start = sandbox.workspace.relative_to(place).parts
+def _obeyed(place: Path, sandbox: Sandbox) -> Iterator[Place]:
     copies = [Place(names, "read", copy=str(copy)) for names, copy in sandbox.copies.items()]
-    return [each._replace(names=(*start, *each.names)) for each in (*OBEYED, *copies)]
+    for directory in dict.fromkeys(sandbox.changeable):
+        if directory.is_relative_to(place):
+            start = directory.relative_to(place).parts
+            is_repository = all((directory / name).exists() for name in ("HEAD", "objects", "refs"))
+            held_here = OF_REPOSITORY if is_repository else OBEYED
+            for each in (*held_here, *(copies if directory == sandbox.workspace else ())):
+                yield each._replace(names=(*start, *each.names))
 
 
 def _ways_to(places: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:

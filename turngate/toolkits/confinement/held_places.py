@@ -151,7 +151,7 @@ def _open_or_make(base: int, place: Place, mountpoints: Mountpoints) -> int | No
     except FileExistsError:  # by a command that starts at the same time
         pass
     except OSError as error:
-        if error.errno == errno.EROFS:  # it lies in a place that can only be read, so no one can make it
+        if error.errno in {errno.EROFS, errno.EACCES}:  # no process of the sandbox can make it, either
             return None
         raise
     finally:

@@ -13,20 +13,29 @@ Backend = Literal["bubblewrap", "landlock", "user"]
 """How this machine confines. ``user``: by running as another user of the system."""
 
 MIB: Final = 1024 * 1024
+OF_REPOSITORY: Final = (
+    *(Place((name,), "read", "/") for name in ("hooks", "info", "modules", "worktrees", "remotes", "branches")),
+    *(Place((name,), "read", "") for name in ("config", "config.worktree")),
+    Place(("commondir",), "read", ".\n"),
+)
+"""All of a repository from which git takes commands, or learns where they are; a commit needs none of it.
+
+``commondir`` can't be empty: ``.`` means the repository itself. Source: gitrepository-layout(5).
+"""
 OBEYED: Final = (
     Place((".envrc",), "read", "/"),
     Place((".vscode",), "read", "/"),
     Place((".github",), "read", "/"),
     Place((".git",), "keep", "/"),
-    *(Place((".git", name), "read", "/") for name in ("hooks", "info", "modules", "worktrees", "remotes", "branches")),
-    *(Place((".git", name), "read", "") for name in ("config", "config.worktree")),
-    Place((".git", "commondir"), "read", ".\n"),
+    Place(("commondir",), "read", "/"),
+    Place(("refs",), "keep", "/"),
+    *(each._replace(names=(".git", *each.names)) for each in OF_REPOSITORY),
 )
-"""Below a workspace: what other programs of the operator's would run or obey later, outside the sandbox.
+"""Below a directory that can be changed: what other programs of the operator's would run or obey later, outside the sandbox.
 
-An absent one is a directory while a command runs, because git commits no empty directory. Of a repository, it is all from which
-git takes commands, or learns where they are; a commit needs none of it. ``commondir`` can't be empty: ``.`` means the repository
-itself. Source: gitrepository-layout(5).
+An absent one is a directory while a command runs, because git commits no empty directory. The last two of the top keep it from
+becoming a repository itself, which git would take for one once ``.git/HEAD`` is gone: afterwards it has no ``refs``, and
+meanwhile git ends where ``commondir`` is a directory. So ``commondir`` is made first, and removed last.
 """
 
 
