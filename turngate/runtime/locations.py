@@ -67,17 +67,22 @@ def state_home() -> Path:
         ) from None
 
 
+def own_state() -> Path:
+    """Return the directory of all that Turngate keeps for this user. Raises ConfigurationError as :func:`state_home`."""
+    return state_home() / "turngate"
+
+
 def default_data_dir() -> Path:
     """Return the data directory of the directory that this process runs in: a place of its own outside it (ADR 0031).
 
     Raises ConfigurationError as :func:`state_home`.
     """
-    return state_home() / "turngate" / "data" / _name_of(Path.cwd())
+    return own_state() / "data" / _name_of(Path.cwd())
 
 
 def stack_links() -> Path:
     """Return the directory of the links to data directories. Raises ConfigurationError as :func:`state_home`."""
-    return state_home() / "turngate" / "stacks"
+    return own_state() / "stacks"
 
 
 def _name_of(directory: Path) -> str:

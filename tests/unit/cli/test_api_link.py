@@ -9,7 +9,7 @@ import pytest
 from turngate.cli.api_link import find_api
 from turngate.cli.parts import confinement
 from turngate.domain.errors import ConfigurationError
-from turngate.runtime.locations import RunningStack, default_data_dir, linked_from_here, stack_links
+from turngate.runtime.locations import RunningStack, default_data_dir, linked_from_here, own_state, stack_links
 from turngate.runtime.settings import load_settings
 from turngate.toolkits.private_files import PRIVATE_FILES
 
@@ -91,4 +91,4 @@ def test_i13_no_tool_reaches_the_links_to_stacks(here: Path, tmp_path: Path) -> 
             assert "Turngate's data directory" in refusal
     finally:
         PRIVATE_FILES.clear()
-    assert stack_links().resolve() in confinement.tool_confinement(settings).hidden
+    assert own_state().resolve() in confinement.tool_confinement(settings).hidden

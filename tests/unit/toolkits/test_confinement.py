@@ -27,7 +27,9 @@ from pathlib import Path
 
 import pytest
 
+from turngate.cli.parts.confinement import tool_confinement
 from turngate.domain.errors import ConfigurationError
+from turngate.runtime.settings import load_settings
 from turngate.toolkits.confinement import bubblewrap, machine, seccomp, system_paths
 from turngate.toolkits.confinement.launcher import END_ALL
 from turngate.toolkits.confinement.machine import Confinement, UnconfinedError
@@ -611,6 +613,23 @@ def test_i13_the_top_becomes_no_repository(workspace: Path, tmp_path: Path, is_r
         started.communicate("\n")
     assert (workspace / "HEAD").exists()
     assert subprocess.run(operators_git, capture_output=True, check=False).returncode == 128
+
+
+def test_i13_tokens_of_other_stacks(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I13: no process sees the data directory of another stack of this user, though it may read what that lies in."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "temporary").mkdir()
+    other = tmp_path / "state/turngate/data/other"
+    other.mkdir(parents=True)
+    (other / "token").write_text(SECRET)
+    settings = load_settings(data_dir=tmp_path / "own")
+    settings.ensure_data_dir()
+    sandbox = Sandbox(workspace=workspace, temporary=tmp_path / "temporary", readable=(tmp_path / "state",))
+    text = f"cat {other}/token; ls {tmp_path}/state"
+    command = tool_confinement(settings).command(["bash", "-c", text], sandbox, {"PATH": os.defpath})
+    ended = end_of(command)
+    assert held(ended)
+    assert ended.stdout == "turngate\n"
 
 
 def obeyed_places() -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from turngate.domain.errors import ConfigurationError
-from turngate.runtime.locations import stack_links
+from turngate.runtime.locations import own_state
 from turngate.runtime.settings import Settings
 from turngate.runtime.workspaces import Workspaces
 from turngate.toolkits.confinement import machine
@@ -67,15 +67,15 @@ def _stores(settings: Settings) -> list[Path]:
 
 
 def own_directories(settings: Settings) -> list[Path]:
-    """Return the data directory, and that of the links by which commands find a stack: no tool may read or change these.
+    """Return the data directory, and that of all this user's stacks and the links to them: no tool may read or change these.
 
     The second is created, because what is not there can't be hidden; where that fails, a tool can't create it either.
     """
     directories = [settings.stack_dir]
     with suppress(OSError, ConfigurationError):
-        links = stack_links()
-        links.mkdir(mode=0o700, parents=True, exist_ok=True)
-        directories.append(links)
+        stacks = own_state()
+        stacks.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directories.append(stacks)
     return directories
 
 

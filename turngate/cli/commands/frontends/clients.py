@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -16,10 +15,10 @@ from turngate.cli.terminal import when_unread
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConfigurationError, MissingExtraError
 from turngate.frontends.lines import JsonLines
-from turngate.runtime.locations import state_home
+from turngate.runtime.locations import own_state
 from turngate.text.plain_text import plain
 
-SESSIONS: Final = Path("turngate") / "acp-sessions"
+SESSIONS: Final = "acp-sessions"
 """Each session's conversation, below the user's state directory (https://specifications.freedesktop.org/basedir-spec)."""
 
 
@@ -57,7 +56,7 @@ def acp(
                 )
             lines = JsonLines(sys.stdin.buffer, sys.stdout.buffer)
             when_unread(lines.hang_up)  # also while there is nothing to write
-            await serve_acp(client, lines, agent=agent, model=model, sessions=state_home() / SESSIONS)
+            await serve_acp(client, lines, agent=agent, model=model, sessions=own_state() / SESSIONS)
 
     asyncio.run(serve())
 
