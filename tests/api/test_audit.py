@@ -160,9 +160,9 @@ async def test_i15_a_planted_request_breaks_its_chain(desk: Desk) -> None:
     """I15: a request that no event opened is reported, by the API and on the page, before anyone has touched it."""
     ann = await desk.person("ann")
     chain = (await ann.get("/api/v1/audit/chains/run_1")).json()
-    assert chain["problem"] == "no event opened request rq"
+    assert chain["problem"] == "requests rq: no event accounts for this row"
     page = await ann.get("/audit", params={"verify": "run_1"}, headers=PAGE)
-    assert "no event opened request rq" in page.text
+    assert "requests rq: no event accounts for this row" in page.text
 
 
 async def test_the_page_links_what_happened_and_escapes_all_of_it(desk: Desk) -> None:

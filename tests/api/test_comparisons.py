@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from api.test_fork import approved, finished, forked, request_of
-from sqlalchemy import select, update
+from sqlalchemy import select
 from support.api_server import Api, token_for
 from support.changed_rows import changed
 from support.sub_agent_app import step, task
@@ -158,8 +158,8 @@ async def test_a_retry_continues_where_the_run_ended(office: Api, printed: Calla
     assert "B step 1  only in B, here they part" in output
     page = await page_of(office, f"/runs/{run['id']}/compare/{retry['id']}")
     assert "A made no such call." in page
-    async with office.stack.database.write() as conn:  # as if the run had ended while step 3 waited for its response
-        await conn.execute(update(runs).where(runs.c.id == retry["id"]).values(forked_from_step=3))
+    # As if the run had ended while step 3 waited for its response.
+    await office.stack.change(runs, {"id": retry["id"]}, forked_from_step=3)
     assert (await compared(office, run, retry))["shared"] == comparison["shared"]
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import BaseModel
-from sqlalchemy import update
 from support.api_server import Api, api_on, token_for
 from support.engine import Cast, Stack, call, person, says, stack, until
 from support.scenes import Scenes
@@ -193,9 +192,7 @@ async def test_a_script_that_fails_a_run_is_to_be_fixed(troubled: Api) -> None:
     assert (fix["text"][:15], fix["command"]) == ("Fix the script:", None)
     assert "server's address" not in str(explanation["actions"])
     assert any((each["command"] or "").startswith("turngate retry") for each in others)
-    async with troubled.stack.database.write() as conn:
-        of_run = update(runs_table).where(runs_table.c.id == explanation["run"]["id"])
-        await conn.execute(of_run.values(model="openai:gpt"))
+    await troubled.stack.change(runs_table, {"id": explanation["run"]["id"]}, model="openai:gpt")
     by_provider = await explained(troubled, explanation["run"]["id"])
     assert by_provider["actions"][0]["command"] == "turngate doctor APP --probe"
     assert by_provider["cause"].startswith("The model's server answered")
@@ -397,9 +394,7 @@ async def test_stuck_runs_are_listed_with_one_reason_each(idle: Api, monkeypatch
 
 
 async def started_long_ago(api: Api, run_id: str) -> None:
-    async with api.stack.database.write() as conn:
-        at = "2026-01-01T00:00:00.000000+00:00"
-        await conn.execute(update(runs_table).where(runs_table.c.id == run_id).values(created_at=at))
+    await api.stack.change(runs_table, {"id": run_id}, created_at="2026-01-01T00:00:00.000000+00:00")
 
 
 async def test_a_run_without_a_worker_or_a_workflow_says_so(idle: Api, client: Client) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import Table, select, update
+from sqlalchemy import Table, select
 from support.api_server import Api, token_for
 from support.engine import Stack, until
 from support.sub_agent_app import World, step, task
@@ -414,8 +414,7 @@ async def test_a_retry_is_called_a_retry(api: Api, monkeypatch: pytest.MonkeyPat
 
     started = (await api.start("hello"))["id"]
     await finished(api, started)
-    async with api.stack.database.write() as conn:
-        await conn.execute(update(runs_table).where(runs_table.c.id == started).values(status="failed"))
+    await api.stack.change(runs_table, {"id": started}, status="failed")
     output = await printed("retry", started)
     assert f"⇒ retries run {started}, which ended at step 1" in output
     retry_id = next(line.split("\t")[0] for line in (await printed("runs")).splitlines() if "retry of" in line)

@@ -14,8 +14,8 @@ from turngate.store import agents
 from turngate.store.database import Database
 
 HEADERS = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin"}
-TEXT = 'The "amount" is twice\r\nthat of <the> invoice.'
-LINE = 'The "amount" is twice that of <the> invoice.'
+TEXT = 'The "amount" is thrice\r\nthat of <the> invoice.'
+LINE = 'The "amount" is thrice that of <the> invoice.'
 FORMS: Mapping[str, Mapping[str, str]] = {
     "/requests/{request}": {"action": "reject", "reject-message": TEXT},
     "/requests/{request}?list=risk%3Dhigh&whole=1": {"action": "respond", "respond-message": TEXT},
@@ -70,7 +70,7 @@ async def test_no_other_site_fills_in_a_form(sqlite: Database) -> None:
         ):
             answer = await stranger.post("/runs/new", data={"csrf_token": "x", "input": TEXT}, headers=headers)
             assert answer.status_code == 401
-            assert "twice" not in answer.text
+            assert "thrice" not in answer.text
         answer = await stranger.post(
             "/account/password", data={"csrf_token": "x", "current": "s3cret"}, headers=HEADERS
         )

@@ -18,7 +18,6 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import update
 from support.api_server import Api, api_on
 from support.engine import Cast, call, says, stack, until
 from support.printed_commands import Printed, in_code, problem_of
@@ -143,8 +142,7 @@ class Desk:
         return stored
 
     async def change(self, run: runs.Run, **columns: Any) -> None:
-        async with self.api.stack.database.write() as conn:
-            await conn.execute(update(runs_table).where(runs_table.c.id == run.id).values(**columns))
+        await self.api.stack.change(runs_table, {"id": run.id}, **columns)
 
     async def ended(self, word: str, **columns: Any) -> runs.Run:
         """Return a run that failed while the model was down, with these columns changed."""

@@ -12,7 +12,6 @@ import pytest
 from fastapi import FastAPI
 from httpx_sse import ServerSentEvent
 from pydantic import BaseModel
-from sqlalchemy import update
 from support.api_server import Api, api_on, serving, token_for
 from support.engine import call, says, stack, until
 from support.sse_client import watching
@@ -74,9 +73,7 @@ class Talk:
 
     async def adopt(self, child: str, parent: str) -> None:
         """Make one run the other's sub-agent's, as far as watchers can see."""
-        async with self.api.stack.database.write() as conn:
-            values = {"parent_run_id": parent, "path": "agent/helper"}
-            await conn.execute(update(runs_table).where(runs_table.c.id == child).values(values))
+        await self.api.stack.change(runs_table, {"id": child}, parent_run_id=parent, path="agent/helper")
 
 
 @pytest.fixture

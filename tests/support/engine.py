@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from sqlalchemy import delete, update
+from sqlalchemy import Table, delete, update
+from support.changed_rows import changed
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
 
@@ -193,6 +195,15 @@ class Stack(EngineHarness):
     """
 
     cached_workflows: ClassVar = 500
+
+    @cached_property
+    def changes(self) -> AsyncExitStack:
+        """What a test has changed in the database; it is as it was again before the log is asked (I15)."""
+        return AsyncExitStack()
+
+    async def change(self, table: Table, row: dict[str, Any], **values: Any) -> None:
+        """Change columns of one row for the rest of the test. ``row``: columns that no other row has."""
+        await self.changes.enter_async_context(changed(self.database, table, row, **values))
 
     def worker(self, **options: Any) -> WorkerGroup:
         return super().worker(**{"max_cached_workflows": self.cached_workflows, **options})
@@ -376,6 +387,7 @@ async def stack(
             await at_work.enter_async_context(engine.worker())
         yield engine
     if not tampered:
+        await engine.changes.aclose()
         await require_no_difference(database)
 
 

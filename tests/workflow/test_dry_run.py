@@ -334,8 +334,7 @@ async def test_a_dry_run_cannot_be_continued(client: Client, sqlite: Database, b
         ):
             with pytest.raises(ConflictError, match="is a dry run"):
                 await refused
-        async with sqlite.write() as conn:
-            await conn.execute(update(tables.runs).where(tables.runs.c.id == again.id).values(status="failed"))
+        await engine.change(tables.runs, {"id": again.id}, status="failed")
         with pytest.raises(ConflictError, match="is a dry run"):
             await retry.retry(engine.services, PERSON, again.id)
         fork = await fork_run.fork(engine.services, PERSON, again.id, ForkOrder(text="for real", step=1))

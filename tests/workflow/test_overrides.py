@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sqlalchemy import update
 from support.engine import Cast, Script, Stack, call, person, says, stack
 from support.tools import Bench
 from temporalio.client import Client
@@ -113,7 +112,7 @@ async def test_i2_a_run_policy_that_shuts_is_asked_again_at_the_door(
         request = await engine.request(run)
         async with sqlite.write() as conn:
             digest = await overrides.keep(conn, RunOverrides(agent="agent", policy=SHUT))
-            await conn.execute(update(tables.runs).where(tables.runs.c.id == run.id).values(world=digest))
+        await engine.change(tables.runs, {"id": run.id}, world=digest)
         await engine.decide(request, "approve")
         await engine.ended(run)
         result = (await engine.results(run))["p"]
