@@ -485,6 +485,7 @@ class TooLate(Gateway):
     async def look(self, run_id: str) -> WorkflowLook:
         async with self.database.write() as conn:
             await runs.end(conn, run_id, runs.Ending(status="interrupted"))
+            await events.append(conn, run_id, [("run.ended", {"status": "interrupted"})])
         return await super().look(run_id)
 
 

@@ -201,7 +201,7 @@ def test_a_conversation_of_any_length_can_be_sent() -> None:
 
 async def test_i3_a_once_call_is_handed_out_to_one_attempt(outside: Outside) -> None:
     """Of ten attempts at once, one gets it and nine read so; the one may fetch it again, and no other's report counts."""
-    call = await outside.send(wait=10, name="look")
+    call = await outside.send("look", '{"cents": 204}', wait=10)
     assert call.state == "ready"
     tries = [f"attempt-{n}" for n in range(10)]
 
@@ -330,7 +330,7 @@ async def test_i10_who_sends_calls_cannot_decide_them(outside: Outside) -> None:
 
 async def test_i3_a_once_call_without_a_report_is_asked_about(outside: Outside) -> None:
     """After its time, a person says what happened; until then it starts nowhere. A call that never happened may start again."""
-    call = await outside.send("look", wait=10, timeout_seconds=3)
+    call = await outside.send("look", '{"cents": 333}', wait=10, timeout_seconds=3)
     assert (await outside.sender.start_external_call(call.id, attempt="attempt-1")).run is not None
     request = await outside.request_of(call, "unknown")
     assert request.kind == "outcome"
@@ -351,7 +351,7 @@ async def test_i3_a_once_call_without_a_report_is_asked_about(outside: Outside) 
 
 async def test_a_sender_that_does_not_know_asks_a_person_at_once(outside: Outside) -> None:
     """No deadline has to pass; only their sender sees the open calls, so that it can continue after a restart."""
-    call = await outside.send("look", wait=10)
+    call = await outside.send("look", '{"cents": 354}', wait=10)
     await outside.sender.start_external_call(call.id, attempt="attempt-1")
     unsure = await outside.sender.report_external_call(call.id, attempt="attempt-1", result=None)
     assert unsure.state == "unknown"
@@ -383,7 +383,7 @@ async def test_an_interrupt_ends_a_call_that_waits(outside: Outside) -> None:
 
 async def test_no_report_speaks_in_the_engines_name(outside: Outside) -> None:
     """A failure of the sender's own is stored as it is; a failure of a refusal's kind is rejected (I12)."""
-    call = await outside.send("look", wait=10)
+    call = await outside.send("look", '{"cents": 386}', wait=10)
     await outside.sender.start_external_call(call.id, attempt="attempt-1")
     with pytest.raises(InvalidInputError):
         await outside.sender.report_external_call(call.id, attempt="attempt-1", result=Failure(kind="rejected"))

@@ -112,7 +112,7 @@ def with_all_names(value: Any) -> Any:
     if isinstance(value, str):
         return named(value)
     if isinstance(value, Mapping):
-        return {key: with_all_names(each) for key, each in value.items()}
+        return {with_all_names(key): with_all_names(each) for key, each in value.items()}
     return [with_all_names(each) for each in value] if isinstance(value, list | tuple) else value
 
 
@@ -133,13 +133,13 @@ def is_unknown_in(value: JsonValue) -> bool:
 
 
 def ids_in(value: JsonValue) -> set[str]:
-    """Return the ids of people that are whole texts of a value, such as an event's payload."""
+    """Return the ids of people that are whole texts or keys of a value, such as an event's payload."""
     if isinstance(value, str):
         person = value.removeprefix(OWNERS_PREFIX)
         return {person} if is_person_id(person) else set()
     parts: Sequence[JsonValue] = []
     if isinstance(value, Mapping):
-        parts = list(value.values())
+        parts = [*value.keys(), *value.values()]
     elif isinstance(value, list):
         parts = value
     return set().union(*(ids_in(each) for each in parts))
@@ -151,7 +151,7 @@ def with_names(value: JsonValue, people: Mapping[str, str]) -> JsonValue:
         person = value.removeprefix(OWNERS_PREFIX)
         return value.replace(person, people[person]) if person in people else value
     if isinstance(value, Mapping):
-        return {key: with_names(each, people) for key, each in value.items()}
+        return {str(with_names(key, people)): with_names(each, people) for key, each in value.items()}
     return [with_names(each, people) for each in value] if isinstance(value, list) else value
 
 

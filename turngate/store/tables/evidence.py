@@ -49,7 +49,8 @@ TABLES: Final[Mapping[str, EvidenceTable]] = {
     "schedule_fires": EvidenceTable(key=("run_id", "schedule_id")),
     "grants": EvidenceTable(key=("id",), of_run=False, is_accounted=True),
     "users": EvidenceTable(key=("name",), of_run=False, is_accounted=True),
-    "api_tokens": EvidenceTable(key=("token_hash",), of_run=False, is_accounted=True, key_chars=16),
+    # Erasing a person removes their tokens.
+    "api_tokens": EvidenceTable(key=("token_hash",), of_run=False, is_accounted=True, key_chars=16, may_go=True),
     "sessions": EvidenceTable(key=("id",), of_run=False, is_accounted=True, may_go=True),
     "policy_versions": EvidenceTable(key=("version",), of_run=False, is_accounted=True),
     "policy_proposals": EvidenceTable(key=("number",), of_run=False, is_accounted=True),
