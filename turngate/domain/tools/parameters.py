@@ -138,9 +138,8 @@ def object_text(raw_input: str) -> str:
         raise InvalidToolInput("arguments are not valid JSON", "malformed_json") from None
     if not isinstance(loaded, dict):
         raise InvalidToolInput("arguments must be a JSON object", "malformed_json")
-    if text.count("{") + text.count("[") > MAX_DEPTH and is_deeper(
-        loaded, MAX_DEPTH
-    ):  # no one could be shown such a call
+    may_be_deep = text.count("{") + text.count("[") > MAX_DEPTH
+    if may_be_deep and is_deeper(loaded, MAX_DEPTH):  # no one could be shown such a call
         raise InvalidToolInput(f"arguments nest deeper than {MAX_DEPTH} levels", "malformed_json")
     return text
 
