@@ -2,7 +2,7 @@
 
 Run it with ``turngate up gateway_app:app``, and put into the client's configuration, in place of its server's command::
 
-    turngate mcp-gateway --name git --directory REPOSITORY -- python -m mcp_server_git
+    turngate mcp-gateway --name git --directory . -- python -m mcp_server_git
 
 with TURNGATE_API_URL and TURNGATE_TOKEN set (``turngate token git --scope runs:write --scope requests:read --source
 git``). ``client.py``

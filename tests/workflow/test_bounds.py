@@ -19,6 +19,7 @@ from approvals_api.gateway.labels import typed, values_of
 from turngate.domain.contract import AgentTurnInput, CallModelInput, RunLimits
 from turngate.domain.conversation.messages import user_message
 from turngate.store.database import Database
+from turngate.store.events import events
 from turngate.store.requests import requests
 from turngate.store.runs import messages, runs
 
@@ -188,6 +189,7 @@ async def test_a_late_attempt_plans_nothing_for_a_run_that_ended(
         activity._planner = planner
         async with database.write() as conn:
             assert await runs.end(conn, run.id, runs.Ending(status="interrupted"))
+            await events.append(conn, run.id, [("run.ended", {"status": "interrupted"})])
         with pytest.raises(ApplicationError, match="has ended"):
             await ActivityEnvironment().run(activity.call_model, order)
         async with database.read() as conn:

@@ -54,7 +54,7 @@ def test_indented_arguments_are_the_same_arguments(value: dict[str, Any]) -> Non
 )
 def test_arguments_are_rendered_token_by_token(raw: str, rendered: str, decoded: Any) -> None:
     """Digits, doubled members and nonsense stay as written; what can't be decoded without loss is text."""
-    assert rendered in text_of(show.arguments(raw))
+    assert rendered in "".join(text_of(each) for each in show.arguments(raw))
     assert show.as_json(raw) == decoded
 
 
@@ -160,7 +160,9 @@ async def test_a_preview_is_beside_no_other_change(changes: dict[str, Any], diff
     """A result with its change replaces the preview; a preview of a call that did not run is not displayed as a change."""
     calls = Calls(editor := LastUpdate(), "/p")
     preview = show.preview("diff", CHANGE.replace("y\n", "new\n"), directory="/p")
-    await calls.ask("run_1/c", kind="edit", preview=preview, question=[show.paragraph("Why?")], locations=[])
+    await calls.ask(
+        "run_1/c", kind="edit", arguments=[], preview=preview, question=[show.paragraph("Why?")], locations=[]
+    )
     view = {"tool_call_id": "c", "input": "{}", "edited_input": None, "in_part": None, **changes}
     await calls.settle("run_1", CallView.model_construct(**view))
     assert [block.new_text for block in editor.last.content if block.type == "diff"] == diffs

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -91,13 +92,16 @@ class Answering:
     async def ready(self) -> bool:
         return True
 
+    async def try_to_write(self, *, unless_within: timedelta) -> None:
+        """Take it."""
+
 
 async def test_i14_readiness_fails_after_a_stall() -> None:
     """/readyz is 503 and says ``loop: false`` for some seconds after the process stopped answering."""
     app = FastAPI()
     app.include_router(health)
     app.state.draining = False
-    app.state.services = SimpleNamespace(feed=Answering(), gateway=Answering())
+    app.state.services = SimpleNamespace(feed=Answering(), gateway=Answering(), database=Answering())
     transport = httpx.ASGITransport(app)
     async with (
         LoopWatch("a test", limit_seconds=LIMIT_SECONDS) as app.state.loop_watch,

@@ -9,6 +9,7 @@ from turngate.domain.conversation.messages import user_message
 from turngate.domain.tools.external import ExternalTool
 from turngate.store.database import Database
 from turngate.store.events import events
+from turngate.store.events.row_digests import row_digest
 from turngate.store.runs import external_calls, messages, runs
 from turngate.store.runs.external_calls import ExternalCall
 from turngate.store.runs.new_run import NewRun, open_run
@@ -45,8 +46,8 @@ async def test_a_run_begins_with_its_message_and_its_event(database: Database) -
     assert (run.status, run.path, run.head_message_id) == ("running", "agent", "m")
     assert [(each.run_id, each.message.text) for each in path] == [(None, "before"), ("r", "go")]
     named = {"agent": "agent", "model": "scripted:test", "started_by": "ann"}
-    digests = {"message": {"m": messages.digest(message, run.nonce)}}
-    payload = {**named, **details, "digests": digests}
+    own = {"message": {"m": messages.digest(message, run.nonce)}, "run": {"r": row_digest("run", vars(run), run.nonce)}}
+    payload = {**named, **details, "digests": own}
     assert [(event.type, event.payload) for event in happened] == [("run.started", payload)]
 
 

@@ -590,7 +590,7 @@ def test_every_field_has_its_label_description_mark_and_complaint():
     assert '<p class="about" id="field-0-about"><bdi lang translate=no>The order&#39;s number.</bdi></p>' in html
     assert 'aria-describedby="field-1-complaint" aria-invalid="true"' in html
     assert '<p class="complaint" id="field-1-complaint"><bdi lang translate=no>too much</bdi></p>' in html
-    assert 'id="field-8" aria-describedby="field-8-complaint">' in html
+    assert '<fieldset class="group" id="field-8" aria-describedby="field-8-complaint"' in html
 
 
 def test_i14_a_list_of_choices_that_no_one_could_read_makes_no_form():
