@@ -99,7 +99,7 @@ class Drill:
         """Type a command about this store."""
         environment = {
             "TURNGATE_DATABASE_URL": self.url.replace("+psycopg", ""),
-            "TURNGATE_TEMPORAL_ADDRESS": self.address,
+            "TEMPORAL_ADDRESS": self.address,
         }
         return await asyncio.to_thread(turngate, *words, "--data-dir", str(self.data), code=code, env=environment)
 
