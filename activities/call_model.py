@@ -262,12 +262,17 @@ def _responded(response: StepResponse, planned: Sequence[calls.Call] = (), *, fi
     digests = events.digests(
         message={each.id: messages.digest(each, run.nonce) for each in written},
         call={each.tool_call_id: call_row_digest(each) for each in planned},
-        running={each.tool_call_id: running_digest(each) for each in planned if each.defaults is not None},
+        running={each.tool_call_id: running_digest(each) for each in planned if _runs_otherwise(each)},
         control={each.tool_call_id: text_digest(each.signal, run.nonce) for each in planned if each.signal is not None},
         result={each.tool_call_id: calls.result_digest(each) for each in planned if each.result is not None},
     )
     payload = {"step": number, "finish_reason": response.finish_reason, "calls": len(message.calls)}
     return "step.responded", {**payload, **digests}
+
+
+def _runs_otherwise(call: calls.Call) -> bool:
+    """Tell whether more or other than the model wrote runs: what it leaves out, or in a dry run an edit of then."""
+    return call.edited_input is not None or call.defaults is not None
 
 
 @asynccontextmanager

@@ -166,7 +166,8 @@ async def win(conn: Connection, request: Request, principal: Principal, decision
     granted = await _grant(conn, request, principal, decision)
     digests = events.digests(result={request.tool_call_id: result}, running=edited)
     unseen = await _unseen(conn, request, decision)
-    decided = ("request.decided", {**_payload(request, principal, decision, status), **unseen, **digests})
+    payload = {**_payload(request, principal, decision, status), **await _of_closed_call(conn, request, decision)}
+    decided = ("request.decided", {**payload, **unseen, **digests})
     *_stored, settled = await events.append(conn, request.run_id, [decided, *granted], writes=writes)
     if not settled:
         raise LookupError(f"request {request.id!r} has ended in this very transaction")
@@ -297,10 +298,18 @@ async def _resolve(conn: Connection, request: Request, decision: Decision) -> st
             partial="" if execution is None else execution.partial_output,
         )
         return await calls.settle(conn, run_id, call_id, unknown, nonce=request.nonce)
-    call = await calls.get(conn, run_id, call_id)
-    if call is not None and call.result is not None:
+    if await _of_closed_call(conn, request, decision):
         await executions.resolve_unknown(conn, run_id=run_id, tool_call_id=call_id, state="failed")
     return None
+
+
+async def _of_closed_call(conn: Connection, request: Request, decision: Decision) -> dict[str, object]:
+    """Return what the log says of the execution of a call that did not happen and never will: its run's end closed it."""
+    if request.kind != "outcome" or decision.outcome != "did_not_happen":
+        return {}
+    call = await calls.get(conn, request.run_id, request.tool_call_id)
+    is_closed = call is not None and call.result is not None
+    return {"tool_call_id": request.tool_call_id, "execution": "failed"} if is_closed else {}
 
 
 async def _grant(conn: Connection, request: Request, principal: Principal, decision: Decision) -> list[events.NewEvent]:

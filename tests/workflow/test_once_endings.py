@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.engine import ListModel, Stack, call, killed, says, stack, until
-from support.tools import Bench
+from support.tools import Amount, Bench
 from temporalio.client import Client
 
 from approvals_api.principal import Principal
@@ -307,24 +307,31 @@ async def test_i3_a_retry_does_not_repeat_what_may_have_happened(client: Client,
 
 
 async def test_i3_the_same_call_is_not_allowed_twice_while_no_one_knows(
-    client: Client, database: Database, bank: Bank
+    client: Client, database: Database, bench: Bench
 ) -> None:
     """I3: what a rule or the tool allows is asked about if the same call may have happened; a call that differs is not."""
-    another = call("loses_its_connection", '{"n": 2}', "another")
-    same = [call("loses_its_connection", "{}", each) for each in ("first", "again")]
+
+    @tool(effect="once", ask=False)
+    async def pay(params: Amount) -> str:
+        """Pay."""
+        bench.paid.append(params.cents)
+        raise ConnectionResetError
+
+    another = call("pay", '{"cents": 2}', "another")
+    same = [call("pay", '{"cents": 1}', each) for each in ("first", "again")]
     model = ListModel(says(same[0]), says(same[1]), says(another), says("Done."))
-    async with stack(client, database, bank.tool(loses_its_connection), model=model) as engine:
+    async with stack(client, database, pay, model=model) as engine:
         run = await engine.start()
         await engine.decide(await engine.request(run, kind="outcome"), "respond", outcome="tell_model")
         repeat = await engine.request(run, kind="approval")
         assert (repeat.tool_call_id, repeat.rule, repeat.risk) == ("again", "may-have-happened", "high")
         assert "no one knows whether it took effect" in repeat.reason
-        assert len(bank.booked["loses_its_connection"]) == 1
+        assert bench.paid == [1]
         await engine.decide(repeat, "reject", message="look first")
         await engine.decide(await engine.request(run, kind="outcome"), "respond", outcome="tell_model")
         assert (await engine.ended(run)).status == "completed"
         assert (await engine.results(run))["again"].kind == "rejected"
-    assert len(bank.booked["loses_its_connection"]) == 2
+    assert bench.paid == [1, 2]
 
 
 async def test_i3_no_other_run_repeats_what_may_have_happened(client: Client, database: Database, bank: Bank) -> None:

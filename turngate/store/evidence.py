@@ -457,9 +457,9 @@ class _RunEvidence:
             skipped = {*but, *(answered if kind == "result" else ())}
             for row in self.rows[digested.table]:
                 row_id = _row_id(digested.table, row)
-                is_set = any(row[name] is not None for name in digested.columns)
-                if is_set and row_id not in skipped and (kind, row_id) not in self.ledger.digests:
-                    named = f"{digested.table} {row_id}, {digested.columns[0]}"
+                column = next((name for name in digested.columns if row[name] is not None), None)
+                if column is not None and row_id not in skipped and (kind, row_id) not in self.ledger.digests:
+                    named = f"{digested.table} {row_id}, {column}"
                     yield _differs(None, f"{named}: no event accounts for it", self.run_id)
 
     def _children(self) -> Iterator[ChainBreak]:
