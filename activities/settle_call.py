@@ -40,7 +40,7 @@ class SettleCall:
                 return
             result, state = await _result(self._engine, conn, call)
             await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state=state)
-            await settle(conn, call, CallResult.of(self._engine, run, result))
+            await settle(conn, call, CallResult.of(self._engine, run, result), state=state)
 
 
 async def _result(engine: Engine, conn: Connection, call: calls.Call) -> tuple[Ok | Failure, ExecutionState]:

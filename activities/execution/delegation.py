@@ -147,7 +147,7 @@ async def take_control_call(door: Door, start: Start) -> Settled | Waits:
     try:
         control_call = read_control_call(door.engine, door.tool, call.decoded_by(door.tool))
     except InvalidToolInput as invalid:
-        return await _refuse_started(door, results.invalid_input(str(invalid), invalid.problem))
+        return await _refuse_started(door, start, results.invalid_input(str(invalid), invalid.problem))
     stored = control_call.model_dump_json()
     await calls.set_control_call(door.conn, run.id, call.tool_call_id, stored)
     digests = events.digests(control={call.tool_call_id: text_digest(stored, call.nonce)})
@@ -167,7 +167,7 @@ async def delegate(door: Door, start: Start) -> Settled | Delegated:
     """Record the sub-agent's run, for the workflow to start."""
     brief = too_deep(door.run, door.tool) or brief_of(door.tool, door.call.decoded_by(door.tool))
     if isinstance(brief, Failure):
-        return await _refuse_started(door, brief)
+        return await _refuse_started(door, start, brief)
     child_id = derived_id("run", door.run.id, door.call.tool_call_id)
     # In this order: an event of the child takes the counter of all events, and one of this run takes the run before it.
     await tell_started(door.conn, door.call, start, child_run_id=child_id)
@@ -194,6 +194,8 @@ async def resume(door: Door) -> Waits | Delegated:
     return Waits(wait_of(control_call))
 
 
-async def _refuse_started(door: Door, failure: Failure) -> Settled:
+async def _refuse_started(door: Door, start: Start, failure: Failure) -> Settled:
+    # The approval is spent and the execution is on record: without the event of its start nothing accounts for its row.
+    await tell_started(door.conn, door.call, start)
     await executions.finish(door.conn, run_id=door.run.id, tool_call_id=door.call.tool_call_id, state="failed")
     return await door.refuse(failure)

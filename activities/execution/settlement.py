@@ -60,14 +60,24 @@ async def tell_started(
     await events.append(conn, call.run_id, [("execution.started", payload)], writes=writes, last=last)
 
 
-async def settle(conn: Connection, call: calls.Call, result: CallResult, *, by: str | None = None) -> None:
+async def settle(
+    conn: Connection,
+    call: calls.Call,
+    result: CallResult,
+    *,
+    by: str | None = None,
+    state: ExecutionState | None = None,
+) -> None:
     """Store the result of a call that was started; the caller ends its execution.
 
     ``by``: where the result comes from (``probe``, ``report``); None: its handler, or the engine itself.
+    ``state``: how the execution ended, where the result alone does not tell; its event says the same.
     """
     writes, finished = await _finished(conn, call, result)
     if by is not None:
         finished["by"] = by
+    if state is not None:
+        finished["state"] = state
     await events.append(conn, call.run_id, [("execution.finished", finished)], writes=writes)
 
 

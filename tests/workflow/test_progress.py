@@ -252,7 +252,7 @@ class CountedDatabase(Database):
 @pytest.fixture
 async def executing(client: Client, sqlite: Database, tmp_path: Path) -> AsyncIterator[tuple[CountedDatabase, str]]:
     """A store where call ``c1`` of a run executes, without any worker; and the run's id."""
-    async with stack(client, sqlite, model=talking(), working=False) as engine:
+    async with stack(client, sqlite, model=talking(), working=False, tampered="no model planned this call") as engine:
         run = await engine.start()
         async with sqlite.write() as conn:
             await executions.begin(

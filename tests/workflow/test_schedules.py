@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import update
 from support.changed_turn import BrokenStart
 from support.engine import STARTER, Script, Stack, call, person, says, stack, until, with_past_instants
 from support.tools import Bench
@@ -217,7 +216,7 @@ async def test_i13_a_forged_fire_opens_no_run(client: Client, sqlite: Database) 
             await asyncio.wait_for((await brought(engine, schedule, fire_at=leap_day))(), 2)
         assert await fires(engine, schedule) == []
         async with engine.database.read() as conn:
-            assert [each async for each in evidence.run_ids(conn)] == []
+            assert [each async for each in evidence.batches(conn)] == []
 
 
 @pytest.mark.exhaustive
@@ -358,10 +357,9 @@ async def test_i5_a_run_that_was_recorded_only_is_started(client: Client, sqlite
         async with sqlite.write() as conn:
             await schedule_fires.settle(conn, schedule.id, at, AgentAtFire(version="v", model="scripted:test"))
         assert await start_opened(engine.services) == 0  # it is a moment old
-        async with sqlite.write() as conn:
-            await conn.execute(update(tables.runs).values(created_at=as_text(now() - timedelta(minutes=1))))
-        assert await start_opened(engine.services) == 1
         (fire,) = await fires(engine, schedule)
+        await engine.change(tables.runs, {"id": fire.run_id}, created_at=as_text(now() - timedelta(minutes=1)))
+        assert await start_opened(engine.services) == 1
         assert (await engine.ended(await run_of(engine, fire))).status == "completed"
 
 
