@@ -16,7 +16,6 @@ from turngate.store.events import audit, events
 from turngate.store.runs import runs
 from turngate.store.tables import event_counter
 from turngate.store.tables import events as events_table
-from turngate.wire import people as people_in_memory
 from turngate.wire.events import AuditFilter
 
 
@@ -29,13 +28,6 @@ async def pages(conn: Connection, wanted: AuditFilter, *, limit: int) -> list[li
         if page.next_before is None:
             return numbers_by_page
         before = page.next_before
-
-
-@pytest.fixture(autouse=True)
-def no_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process reads one store: what other tests left here are names of other people."""
-    monkeypatch.setattr(people_in_memory.memory(), "names", {})
-    monkeypatch.setattr(people_in_memory.memory(), "ids", {})
 
 
 async def test_the_log_under_each_filter_newest_first(
