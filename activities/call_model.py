@@ -38,7 +38,7 @@ from turngate.runtime import log_ids
 from turngate.store.clock import now
 from turngate.store.events import events
 from turngate.store.events.row_digests import text_digest
-from turngate.store.evidence import call_row_digest, running_digest
+from turngate.store.evidence import planned_digests
 from turngate.store.runs import calls, messages, runs, steps, subtree_usage
 from turngate.store.together import Writes
 
@@ -261,18 +261,12 @@ def _responded(response: StepResponse, planned: Sequence[calls.Call] = (), *, fi
         written.append(steps.correction_message(run, number, response.corrective))
     digests = events.digests(
         message={each.id: messages.digest(each, run.nonce) for each in written},
-        call={each.tool_call_id: call_row_digest(each) for each in planned},
-        running={each.tool_call_id: running_digest(each) for each in planned if _runs_otherwise(each)},
+        **planned_digests(planned),
         control={each.tool_call_id: text_digest(each.signal, run.nonce) for each in planned if each.signal is not None},
         result={each.tool_call_id: calls.result_digest(each) for each in planned if each.result is not None},
     )
     payload = {"step": number, "finish_reason": response.finish_reason, "calls": len(message.calls)}
     return "step.responded", {**payload, **digests}
-
-
-def _runs_otherwise(call: calls.Call) -> bool:
-    """Tell whether more or other than the model wrote runs: what it leaves out, or in a dry run an edit of then."""
-    return call.edited_input is not None or call.defaults is not None
 
 
 @asynccontextmanager

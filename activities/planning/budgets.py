@@ -46,7 +46,7 @@ from turngate.domain.tools.summary import describe
 from turngate.store.clock import from_text, now
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
-from turngate.store.evidence import call_row_digest, running_digest
+from turngate.store.evidence import planned_digests
 from turngate.store.requests import requests
 from turngate.store.runs import calls, runs, subtree_usage, working_time
 from turngate.store.runs.subtree_usage import NOTHING_BELOW, SubtreeUsage
@@ -224,8 +224,7 @@ async def _ask_for_more(engine: Engine, conn: Connection, step: RunStep, over: U
     call = planned_row(run, run.step, admitted, policy_version)
     await calls.insert_planned(conn, [call])
     payload = {"budget": over.budget, "used": str(over.used), "limit": str(over.limit)}
-    running = {} if call.defaults is None else {call.tool_call_id: running_digest(call)}
-    digests = events.digests(call={call.tool_call_id: call_row_digest(call)}, running=running)
+    digests = events.digests(**planned_digests([call]))
     used_up_event = ("budget.used_up", {**payload, "tool_call_id": call.tool_call_id, **digests})
     if verdict.answer == "allow":
         await events.append(conn, run.id, [used_up_event])

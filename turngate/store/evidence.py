@@ -99,6 +99,18 @@ def running_digest(call: Call) -> str:
     return row_digest("running", vars(call), call.nonce)
 
 
+def planned_digests(planned: Sequence[Call]) -> dict[str, dict[str, str]]:
+    """Return the digests of calls that have just been planned, as :func:`turngate.store.events.events.digests` takes them.
+
+    ``running`` has those of which more or other than the model wrote runs: what it leaves out, or in a dry run an edit of then.
+    """
+    otherwise = [each for each in planned if each.edited_input is not None or each.defaults is not None]
+    return {
+        "call": {each.tool_call_id: call_row_digest(each) for each in planned},
+        "running": {each.tool_call_id: running_digest(each) for each in otherwise},
+    }
+
+
 def digests_of_call(call: Call) -> dict[str, dict[str, str]]:
     """Return the digests of a call that was judged again, or edited, as :func:`turngate.store.events.events.digests` has them."""
     return {"call": {call.tool_call_id: call_row_digest(call)}, "running": {call.tool_call_id: running_digest(call)}}
