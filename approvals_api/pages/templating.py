@@ -34,6 +34,7 @@ from turngate.domain.tools.external import is_external, source_of
 from turngate.store.clock import as_text, from_text
 from turngate.text.changes import changes
 from turngate.text.link_words import NOT_CONNECTED
+from turngate.text.run_words import SENDERS_WORDS
 from turngate.wire.people import display_name, named, named_rules
 
 # Text safety: what an agent or a tool wrote is shown as it is, inert, with nothing hidden in it.
@@ -258,6 +259,7 @@ def _environment() -> Environment:
         "span": span,
         "exact": EXACT,
         "not_connected": Markup(NOT_CONNECTED),  # noqa: S704 - a constant
+        "senders_words": Markup(SENDERS_WORDS),  # noqa: S704 - a constant
     }
     # Drawn once, as no value gets into them: a list has a hundred.
     drawings: Any = environment.get_template("icons.html").module

@@ -63,9 +63,13 @@ def by_cause(stalled: Sequence[StuckRun]) -> list[tuple[WaitKind, list[StuckRun]
     return [(kind, members) for kind, members in groups if members]
 
 
+SENDERS_WORDS: Final = ", as {source} tells it"
+"""Whose words a task or a message of a person is that a program sent with its call."""
+
+
 def teller_words(agent: str) -> str:
     """Return whose words a task or a message of a person is: of a program's call, that program's; else nothing."""
-    return f", as {_plain(source_of(agent))} tells it" if is_external(agent) else ""
+    return SENDERS_WORDS.format(source=_plain(source_of(agent))) if is_external(agent) else ""
 
 
 def lead_lines(tasks: Sequence[TaskView], latest: LatestMessage | None) -> list[tuple[str, str]]:
