@@ -34,6 +34,7 @@ from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.access import passwords
 from turngate.store.database import Database
+from turngate.wire import people
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -189,6 +190,13 @@ async def _encrypted_if_wanted(request: pytest.FixtureRequest, database: Databas
         return
     if request.node.get_closest_marker("unencrypted") is None:
         await encrypted(database)
+
+
+@pytest.fixture
+def own_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process reads one store: a test with a store of its own has no names of others' people, and leaves them none."""
+    monkeypatch.setattr(people.memory(), "names", {})
+    monkeypatch.setattr(people.memory(), "ids", {})
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -39,7 +39,6 @@ from turngate.store.access.passwords import hash_password
 from turngate.store.database import Database
 from turngate.store.runs import runs
 from turngate.store.tables import metadata
-from turngate.wire import people as people_in_memory
 
 RARE, OTHER = "Zyxwa Quillfeather", "Borogove Mimsy"
 WORDS = ("zyxwa", "quillfeather")
@@ -72,11 +71,7 @@ LISTS_IDS = "turngate people list"
 NOT_READ = {"/login/oidc", "/login/oidc/callback", "/openapi.json", "/api/v1/openapi.json"}
 
 
-@pytest.fixture(autouse=True)
-def own_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process reads one store; these tests leave no names to others."""
-    monkeypatch.setattr(people_in_memory.memory(), "names", {})
-    monkeypatch.setattr(people_in_memory.memory(), "ids", {})
+pytestmark = pytest.mark.usefixtures("own_names")
 
 
 def has_name(text: str) -> bool:

@@ -10,16 +10,13 @@ from support.stored_requests import live_run
 
 from turngate.store.database import Database
 from turngate.store.runs import runs
-from turngate.wire import people
 
 NewRun = Callable[..., Awaitable[runs.Run]]
 
 
 @pytest.fixture(autouse=True)
-def no_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process reads one store: what tests of other stores left in its memory are names of other people."""
-    monkeypatch.setattr(people.memory(), "names", {})
-    monkeypatch.setattr(people.memory(), "ids", {})
+def no_names(own_names: None) -> None:
+    """Each test has a store of its own."""
 
 
 @pytest.fixture

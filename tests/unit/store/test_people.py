@@ -21,16 +21,8 @@ from turngate.store.database import Database
 from turngate.store.tables import published_policies
 from turngate.store.tables import users as users_table
 from turngate.text.plain_text import plain_line
-from turngate.wire import people as people_in_memory
 from turngate.wire.people import AS_STORED, Person, display_name, named, named_rules
 from turngate.wire.view import View
-
-
-@pytest.fixture(autouse=True)
-def own_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process reads one store; these tests leave no names to others."""
-    monkeypatch.setattr(people_in_memory.memory(), "names", {})
-    monkeypatch.setattr(people_in_memory.memory(), "ids", {})
 
 
 async def turned_on(database: Database) -> int:

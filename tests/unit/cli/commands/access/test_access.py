@@ -20,7 +20,6 @@ from turngate.store.access import people, sessions, tokens, users
 from turngate.store.access.passwords import verify_password
 from turngate.store.events import events
 from turngate.store.tables import people_switch
-from turngate.wire import people as people_in_memory
 
 PASSWORD = "correct horse battery"
 
@@ -33,11 +32,7 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture(autouse=True)
-def own_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process reads one store; these tests leave no names to others."""
-    monkeypatch.setattr(people_in_memory.memory(), "names", {})
-    monkeypatch.setattr(people_in_memory.memory(), "ids", {})
+pytestmark = pytest.mark.usefixtures("own_names")
 
 
 def run(*arguments: str, stdin: str = "") -> Result:
