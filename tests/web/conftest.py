@@ -19,12 +19,14 @@ from support.engine import Cast, ListModel, Stack, call, says, stack, until
 from support.sub_agent_app import LIMITS, Acting, World
 from temporalio.client import Client
 
+from activities.execution import settlement
 from approvals_api.app import create_app
 from approvals_api.gateway.client import Gateway
 from approvals_api.http.authentication import SESSION_COOKIE
 from approvals_api.settings import ApiSettings
 from turngate.domain.agents.model_profiles import Profile, Profiles
 from turngate.domain.conversation.messages import ModelResponse
+from turngate.domain.digest import idempotency_key
 from turngate.domain.errors import ModelError
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.tools.declare import interaction_tool, tool
@@ -243,20 +245,21 @@ class Site:
     async def lost(self, name: str, raw: str) -> requests.Request:
         """A ``once`` call whose worker died while it ran: it has an execution row, and no result ever came."""
         request = await self.gated(name, raw)
-        async with self.stack.database.write() as conn:
-            await executions.begin(
-                conn,
-                executions.NewExecution(
-                    run_id=request.run_id,
-                    tool_call_id=request.tool_call_id,
-                    digest=request.digest,
-                    decision_id=None,
-                    idempotency_key="lost",
-                ),
-            )
+        await self.started(request)
         await self.stack.decide(request, "approve")
         run = await self.run(request)
         return await self.stack.request(run, kind="outcome")
+
+    async def started(self, request: requests.Request) -> None:
+        """Write that a worker started the request's call, as its door does; no worker did."""
+        async with self.stack.database.write() as conn:
+            call = await calls.get(conn, request.run_id, request.tool_call_id)
+            assert call is not None
+            start = settlement.Start(attempt=1, decision_id=None, by=None, digest=request.digest)
+            key = idempotency_key(request.run_id, request.tool_call_id)
+            ids = {"run_id": request.run_id, "tool_call_id": request.tool_call_id}
+            new = executions.NewExecution(**ids, digest=request.digest, decision_id=None, idempotency_key=key)
+            await settlement.tell_started(conn, call, start, writes=executions.begin_writes(new))
 
     async def run(self, request: requests.Request) -> runs.Run:
         async with self.stack.database.read() as conn:

@@ -11,7 +11,6 @@ from activities.execution.progress import reporting
 from turngate.domain.conversation.messages import Delta
 from turngate.store.live import deltas
 from turngate.store.live.deltas import DeltaBatch
-from turngate.store.runs import executions
 
 BUSY = "#main.settling"
 
@@ -199,13 +198,7 @@ async def test_a_running_tools_progress_appears_as_it_comes(site, open_page):
     """Under its call: stored lines at once and without JavaScript, the rest live, the last 20 lines, escaped and visible."""
     request = await site.gated("refund", '{"order": "p", "cents": 1}')
     run_id, call_id = request.run_id, request.tool_call_id
-    async with site.stack.database.write() as conn:
-        await executions.begin(
-            conn,
-            executions.NewExecution(
-                run_id=run_id, tool_call_id=call_id, digest=request.digest, decision_id=None, idempotency_key="p"
-            ),
-        )
+    await site.started(request)
     async with reporting(site.stack.database, run_id=run_id, tool_call_id=call_id) as emit:
         emit("<b>unpacking</b>\x1b[2K\u202e")
         escaped = "<b>unpacking</b>⟨U+001B⟩[2K⟨U+202E⟩"

@@ -39,6 +39,7 @@ from turngate.models.openai.request import request_body
 from turngate.models.port import ModelRequest
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
+from turngate.store.requests import requests
 from turngate.store.runs import calls, runs
 from turngate.toolkits.json_schema import json_schema_tool
 from turngate.wire.orders import ForkOrder
@@ -116,6 +117,14 @@ def sent(request: ModelRequest) -> list[dict[str, Any]]:
     return request_body("m", request)["messages"]
 
 
+async def edited(engine: Stack, run: runs.Run, request: requests.Request, args: str) -> None:
+    """Edit a call. Only a worker has the types: who edited it is shown what they make of the edit, and asked again."""
+    await engine.decide(request, "edit", args=args)
+    again = await engine.request(run)
+    assert again.input == args
+    await engine.decide(again, "approve")
+
+
 async def call_of(engine: Stack, run: runs.Run, tool_call_id: str) -> calls.Call:
     async with engine.database.read() as conn:
         row = await calls.get(conn, run.id, tool_call_id)
@@ -170,7 +179,7 @@ async def test_i7_an_edit_that_does_not_decode_is_asked_about_again(client: Clie
         again = await engine.request(run)
         assert "fee: Value error, an amount of money is a text such as" in again.reason
         assert (again.input, shop.handled) == (request.input, [])
-        await engine.decide(again, "edit", args=raw(trail="operator"))
+        await edited(engine, run, again, raw(trail="operator"))
         await engine.ended(run)
         assert shop.handled == [decoded(trail="operator")]
 
@@ -245,7 +254,7 @@ async def test_i7_a_fork_is_sent_the_recorded_result_and_decodes_its_own_calls(
     model = Script(says(call("ship", raw(), "c1")), says("Done."))
     async with stack(client, database, shop.ship(), model=model, hooks=[shop]) as engine:
         run = await engine.start()
-        await engine.decide(await engine.request(run), "edit", args=raw(trail="operator"))
+        await edited(engine, run, await engine.request(run), raw(trail="operator"))
         await engine.ended(run)
         past = sent(model.seen[1])
         assert json.loads(past[-1]["content"])["result"] == encoded(trail="operator")
@@ -259,7 +268,7 @@ async def test_i7_a_fork_is_sent_the_recorded_result_and_decodes_its_own_calls(
         assert json.dumps(again[: len(past)]) == json.dumps(past)
         assert again[len(past) :] == [{"role": "user", "content": "And another."}]
 
-        await engine.decide(request, "edit", args=raw(price="7.00", trail="second operator"))
+        await edited(engine, fork, request, raw(price="7.00", trail="second operator"))
         await engine.ended(fork)
         assert shop.handled[1:] == [decoded("7.00", "second operator")]
         ids = [each["id"] for message in sent(model.seen[3]) for each in message.get("tool_calls", [])]
@@ -344,7 +353,7 @@ async def test_i7_replaying_a_run_decodes_nothing(client: Client, sqlite: Databa
     model = ListModel(says(call("ship", raw(), "c1")), says("Done."))
     async with stack(client, sqlite, shop.ship(), model=model) as engine:
         run = await engine.start()
-        await engine.decide(await engine.request(run), "edit", args=raw(trail="operator"))
+        await edited(engine, run, await engine.request(run), raw(trail="operator"))
         await engine.ended(run)
         await engine.closed(run)
         history = await engine.workflow(run).fetch_history()

@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequen
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from pydantic import JsonValue, ValidationError
@@ -513,8 +514,11 @@ class _RunEvidence:
                 yield _differs(None, f"{problem} for call {call.tool_call_id}", self.run_id)
 
     def _answers(self) -> Iterator[tuple[str, Ok]]:
-        """Yield the results of questions by call: a person's answers, which the log has as their decisions."""
-        for row in self.rows["requests"]:
+        """Yield the results of questions by call: a person's answers, which the log has as their decisions.
+
+        A question whose answer did not fit is asked again: its last answer comes last.
+        """
+        for row in sorted(self.rows["requests"], key=itemgetter("created_at")):
             decision = self.decisions.get(row["decision_id"] or "")
             if row["kind"] == "question" and row["status"] == "responded" and decision is not None:
                 value = _decoded(decision.args or "")
