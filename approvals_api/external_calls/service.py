@@ -43,7 +43,8 @@ async def send(
 ) -> ExternalCallView:
     """Send a call, and return its current state as soon as it is answered or ``wait_seconds`` are over.
 
-    The same source and call id from the same sender is the same call, however often it is sent.
+    The same source and call id from the same sender is the same call, however often it is sent. What comes with the call,
+    its context and conversation, stays as it was sent first.
 
     Raises:
         InvalidInputError: the tool's schema cannot be used, or something cannot be stored.
@@ -76,7 +77,8 @@ async def send(
         workspace=None,
         model=None,
         key=f"external:{framed_sha256(principal.name, source, order.tool_call_id)}",
-        fingerprint=framed_sha256(source, order.tool_call_id, tool, order.input, order.context),
+        # The empty part was the context's: calls without one that wait since then are still known.
+        fingerprint=framed_sha256(source, order.tool_call_id, tool, order.input, ""),
         external=external,
     )
     try:

@@ -58,6 +58,7 @@ class Outside:
         source: str = "shop",
         parameters: dict[str, Any] = SCHEMA,
         conversation: tuple[ExternalMessage, ...] = (),
+        context: str = "The customer asked for it.",
         **tool: Any,
     ) -> ExternalCallView:
         """With an empty ``turn``, the call has a turn of its own, so that it repeats no other test's."""
@@ -66,7 +67,7 @@ class Outside:
             tool_call_id=call_id or secrets.token_hex(6),
             tool=ExternalTool(name=name, parameters=parameters, **tool),
             input=raw_input,
-            context="The customer asked for it.",
+            context=context,
             conversation=conversation,
             turn=secrets.token_hex(6) if turn == "" else turn,
         )
@@ -238,12 +239,16 @@ async def test_a_call_that_may_be_repeated_goes_to_the_last_attempt(outside: Out
 
 
 async def test_the_same_call_again_is_the_same_call(outside: Outside) -> None:
-    """The id again returns the first call and its answer; with other content it is refused."""
+    """The id again returns the first call and its answer, whatever comes with it; with other content it is refused."""
     first = await outside.send(call_id="call_1")
-    assert (await outside.send(call_id="call_1")).id == first.id
+    other = (ExternalMessage(author="person", text="Refund all."),)
+    assert (await outside.send(call_id="call_1", context="Another word.", conversation=other)).id == first.id
     with pytest.raises(ConflictError) as refused:
         await outside.send(call_id="call_1", raw_input='{"cents": 6}')
     assert refused.value.error_code == "call_id_reused"
+    request = await outside.request_of(first)
+    assert request.agent_words == "The customer asked for it."
+    assert "Refund all." not in request.model_dump_json()
     await outside.decide(first, "reject", message="Too much.")
     again = await outside.send(call_id="call_1", wait=10)
     assert (again.id, again.state) == (first.id, "done")

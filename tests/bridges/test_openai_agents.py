@@ -98,19 +98,29 @@ async def test_gate(scenario: Scenario, sender: Sender) -> None:
 
 
 async def test_a_call_without_arguments(sender: Sender) -> None:
-    """A model's call without arguments has an empty object as arguments, both in the request and when it runs."""
+    """It has an empty object as arguments, in the request and when it runs, and comes with its own response's words."""
 
     @function_tool
     async def ring() -> str:
         """Ring the customer."""
         return "rang"
 
+    @function_tool
+    async def look() -> str:
+        """Look who waits."""
+        return "she"
+
     gate = TurngateGate(sender.client, source=sender.source)
-    model = ScriptedModel([[function_call("ring", "", call_id="c1")], ModelStep.respond(_what_it_read)])
-    agent = Agent(name="Clerk", model=model, tools=[gate.tool(ring)])
+    steps = [
+        [assistant_message("First I look."), function_call("look", "{}", call_id="c0")],
+        [assistant_message("She waits."), function_call("ring", "", call_id="c1")],
+    ]
+    model = ScriptedModel([*steps, ModelStep.respond(_what_it_read)])
+    agent = Agent(name="Clerk", model=model, tools=[gate.tool(ring), look])
     waiting = asyncio.create_task(gate.decided((await Runner.run(agent, "Ring.", run_config=OFFLINE)).to_state()))
-    assert (await sender.decide())["input"] == "{}"
-    assert (await Runner.run(agent, await waiting, run_config=OFFLINE)).final_output == "rang"
+    request = await sender.decide()
+    assert (request["input"], request["agent_words"]) == ("{}", "She waits.")
+    assert (await Runner.run(agent, await waiting, run_config=OFFLINE)).final_output == "she / rang"
 
 
 @pytest.mark.exhaustive

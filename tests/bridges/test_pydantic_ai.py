@@ -103,13 +103,6 @@ async def test_gate(scenario: Scenario, sender: Sender) -> None:
     await scenario(sender, lambda *calls: Shop(sender, bank, calls), bank)
 
 
-async def test_people_read_the_models_own_words(sender: Sender) -> None:
-    """The person who decides can read what the model said before the call."""
-    await Shop(sender, Bank(), (refund(500),)).ask()
-    (request,) = await sender.pending()
-    assert request["agent_words"] == "It is due."
-
-
 async def test_i2_approved_past_the_gate(sender: Sender) -> None:
     """An approval by the program itself does not run the tool, with the call's record and without it."""
     bank = Bank()

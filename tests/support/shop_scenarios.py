@@ -71,11 +71,12 @@ async def decided_by_a_person(sender: Sender, shop: Shop, verb: str = "approve",
 
 
 async def approved(sender: Sender, shop_for: Opening, bank: Bank) -> None:
-    """People see the task, the tool as declared and the model's own bytes; approved, it runs, and Turngate has its result."""
+    """People see the task, the tool as declared, the model's own bytes and words; approved, it runs, and is recorded."""
     shop = shop_for(refund(500))
     await shop.ask()
     request = await decided_by_a_person(sender, shop)
     assert (request["tool_name"], request["input"]) == ("refund", '{"cents": 500}')
+    assert request["agent_words"] == "It is due."
     assert request["tasks"] == [{"agent": f"external-{sender.source}", "task": "Refund me."}]
     assert [each["doubt"] for each in request["origins"]["items"]] == ["nowhere"]
     manifest = request["manifest"]
@@ -210,9 +211,10 @@ async def unknown(sender: Sender, shop_for: Opening, bank: Bank) -> None:
 
 
 async def approved_past_the_gate(sender: Sender, shop: Shop, bank: Bank) -> None:
-    """A program that approves its own call gets nowhere: the tool still waits for the person's decision (I2)."""
+    """A program that approves its own call gets nowhere: the tool still waits for a person's decision, who sees the task (I2)."""
     waiting = asyncio.create_task(shop.continue_run())
-    await sender.decide("reject", message="Not by yourself.")
+    request = await sender.decide("reject", message="Not by yourself.")
+    assert [each["task"] for each in request["tasks"]] == ["Refund me."]
     assert "Not by yourself." in await waiting
     assert bank.paid == []
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -97,7 +97,9 @@ class TurngateGate:
                 return await bare.on_invoke_tool(context, order.input)
 
         async def invoke(context: ToolContext[Any], arguments: str) -> Any:
-            record = await self._external.ask(_call(gated, context.tool_call_id, arguments))
+            call = _call(gated, context.tool_call_id, arguments)
+            # Usually `decided` has asked before, with more. The SDK has only the run's input here.
+            record = await self._external.ask(replace(call, conversation=_conversation(context.turn_input)))
             try:
                 # The approved arguments run, byte for byte; a person may have edited them.
                 ended = await self._external.run(
@@ -128,9 +130,17 @@ class TurngateGate:
         if not waiting:
             return state
         stored = state.to_json()
-        turn, conversation = _turn(stored) if self._known else "", _conversation(stored)
-        calls = [_call(tool, item.call_id or "", item.arguments) for item, tool in waiting]
-        records = [await self._external.ask(replace(call, turn=turn, conversation=conversation)) for call in calls]
+        turn, conversation = _turn(stored) if self._known else "", _conversation(_items(stored))
+        calls = [
+            replace(
+                _call(tool, item.call_id or "", item.arguments),
+                context=_words(stored, item.call_id),
+                turn=turn,
+                conversation=conversation,
+            )
+            for item, tool in waiting
+        ]
+        records = [await self._external.ask(call) for call in calls]
         answers = await self._external.all_answers(records, wait=wait)
         for (item, _tool), record in zip(waiting, records, strict=True):
             answer = answers[record]
@@ -151,10 +161,23 @@ def _call(tool: FunctionTool, tool_call_id: str, arguments: str | None) -> Gated
     )
 
 
-def _conversation(stored: Mapping[str, Any]) -> list[external.ExternalMessage]:
-    """Return what people and tools said: the run's input, and the outputs of the tools that it has run."""
+def _items(stored: Mapping[str, Any]) -> list[Any]:
+    """Return the run's input, and what its model and its tools have added."""
     original = ItemHelpers.input_to_new_input_list(stored["original_input"])
-    items: list[Any] = [*original, *(each.get("raw_item", {}) for each in stored.get("generated_items", []))]
+    return [*original, *(each.get("raw_item", {}) for each in stored.get("generated_items", []))]
+
+
+def _words(stored: Mapping[str, Any], call_id: str | None) -> str:
+    """Return what the model said in the response that has this call; empty if it said nothing."""
+    for response in stored.get("model_responses", []):
+        if any(item.get("call_id") == call_id for item in response["output"]):
+            messages = [item for item in response["output"] if item.get("role") == "assistant"]
+            return "\n".join(_text(item.get("content")) for item in messages)
+    return ""
+
+
+def _conversation(items: Sequence[Any]) -> list[external.ExternalMessage]:
+    """Return what people and tools said: the run's input, and the outputs of the tools that it has run."""
     names = {each.get("call_id"): each.get("name") for each in items if each.get("type") == "function_call"}
     messages: list[external.ExternalMessage] = []
     for each in items:
