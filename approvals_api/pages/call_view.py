@@ -194,10 +194,7 @@ def show_arguments(
     room = Room() if room is None else room
     by_argument = arguments.origins_by_argument(origins)
     note = origins.note if origins is not None and by_argument else ""
-    left_out = [
-        LeftOutRow(name=each.label, text=_text(each.text, room, must_open=risk is not None), words=each.words)
-        for each in default_rows(defaults)
-    ]
+    left_out = show_defaults(defaults, room, must_open=risk is not None)
     if view.rows is None:
         whole = _text(raw, room, must_open=risk is not None)
         return ShownArguments(view=view, rows=None, whole=whole, note=note, defaults=left_out)
@@ -219,6 +216,17 @@ def show_arguments(
         exact=room.take(view.raw, view.pretty, markup=_FIELD),
         note=note,
     )
+
+
+def show_defaults(
+    defaults: Sequence[Default], room: Room | None = None, *, must_open: bool = False
+) -> list[LeftOutRow]:
+    """Return what a call leaves out to draw."""
+    room = Room() if room is None else room
+    return [
+        LeftOutRow(name=each.label, text=_text(each.text, room, must_open=must_open), words=each.words)
+        for each in default_rows(defaults)
+    ]
 
 
 def _value(text: str, risk: str | None, diff: FoldedDiff | None, room: Room) -> ShownText:

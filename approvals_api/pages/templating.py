@@ -20,7 +20,7 @@ from pydantic import JsonValue
 
 from approvals_api.http.public_address import with_public_links
 from approvals_api.pages import STATIC_DIR, arguments
-from approvals_api.pages.call_view import excerpt, show_arguments
+from approvals_api.pages.call_view import excerpt, show_arguments, show_defaults
 from approvals_api.pages.file_parts import shown_file, size_in_words
 from approvals_api.pages.result_text import depends_on
 from turngate.domain.runs.groups import label
@@ -235,6 +235,7 @@ def _environment() -> Environment:
         "one_line": arguments.one_line,
         "in_short": in_short,
         "arguments": show_arguments,
+        "left_out": show_defaults,
         "excerpt": excerpt,
         "pretty": arguments.pretty,
         "later": is_later,

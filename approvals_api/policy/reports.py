@@ -67,8 +67,12 @@ async def explain_call(services: Services, question: PolicyQuestion) -> Explanat
         agent=known.agent,
         workspace=question.workspace,
         unattended=question.unattended,
+        defaults=known.tool.defaults_of(question.args),
     )
-    return explain(known.rules, call, grants=known.grants, notes=known.notes, used=known.used)
+    notes = list(known.notes)
+    if by_code := known.tool.made_by_code(question.args):
+        notes.append(f"Only the app knows what the tool takes for {', '.join(by_code)}, which the call leaves out.")
+    return explain(known.rules, call, grants=known.grants, notes=notes, used=known.used)
 
 
 async def shadow_report(services: Services, *, rule: str | None = None, since: str | None = None) -> ShadowReport:

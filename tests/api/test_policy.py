@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import BaseModel, Field
 from support.api_server import Api, token_for
 from support.changed_rows import planted_calls
 from support.engine import stack
@@ -21,7 +22,8 @@ from typer.testing import CliRunner
 from approvals_api.policy import grants
 from approvals_api.policy import rules as policy_rules
 from approvals_api.principal import Principal
-from turngate import Policy, Rule
+from turngate import Policy, Rule, tool
+from turngate.cli.commands.policy.policy import show_explanation
 from turngate.cli.main import app
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConflictError, InvalidInputError
@@ -29,13 +31,14 @@ from turngate.domain.identity import ALL_SCOPES
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.policy.policy import ShadowVerdict, Verdict
 from turngate.domain.policy.totals import Share, Total
-from turngate.domain.tools.known_tools import KnownTool
+from turngate.domain.tools.known_tools import KnownTool, known
 from turngate.store.clock import from_text
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.policy import policies, totals
 from turngate.store.runs import calls, runs
 from turngate.wire.orders import GrantOrder, PolicyQuestion
+from turngate.wire.policy import Explanation
 
 ADMIN = Principal(name="root", via="session", scopes=ALL_SCOPES, role="admin")
 ONE = '[[rule]]\nname = "one"\nverdict = "deny"\ntools = ["pay"]\n'
@@ -192,6 +195,32 @@ async def test_the_policy_is_explained(idle: Api, admin: httpx.AsyncClient) -> N
     assert unknown["answer"] == "depends"
     assert any("missing" in note for note in unknown["notes"])
     assert any("refund" in note for note in unknown["notes"])
+
+
+class Delete(BaseModel):
+    path: str
+    recursive: bool = True
+    keep: list[str] = Field(default_factory=list)
+
+
+@tool()
+async def delete(params: Delete) -> None:
+    """Delete a directory."""
+
+
+async def test_what_a_call_leaves_out_is_judged_and_shown(idle: Api, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the schema that the worker published; what only the tool's code knows is named."""
+    rule = Rule(name="deep", verdict="deny", tools=["delete"], args=[{"at": "/recursive", "op": "eq", "value": True}])
+    tools = [known(delete).model_copy(update={"agents": ("agent",)})]
+    async with idle.stack.database.write() as conn:
+        await policies.publish(conn, task_queue=idle.stack.task_queue, policy=Policy(rule=[rule]), file="", tools=tools)
+    answer = await explained(idle, tool="delete", args={"path": "/srv"})
+    assert (answer["answer"], answer["rule"]) == ("deny", "deep")
+    assert answer["defaults"] == [{"at": "/recursive", "value": True, "source": "default"}]
+    assert any("takes for keep" in note for note in answer["notes"])
+    assert (await explained(idle, tool="delete", args={"recursive": False, "keep": []}))["defaults"] == []
+    show_explanation(Explanation.model_validate(answer))
+    assert "recursive: true  (left out by the agent: the default)" in capsys.readouterr().out
 
 
 WITH_TOTAL = """

@@ -23,7 +23,7 @@ from turngate.domain.policy.policy import FactsOf, Policy, Rule, Verdict, Verdic
 from turngate.domain.policy.totals import grant_owner, rule_owner, text_of_units
 from turngate.domain.policy.unattended import unattended
 from turngate.domain.requests import UnattendedAsks
-from turngate.domain.tools.defaults import Default, Defaults
+from turngate.domain.tools.defaults import Default, Defaults, for_readers
 from turngate.domain.tools.known_tools import is_ask_unknown
 from turngate.domain.tools.tool import Tool
 from turngate.policies.facts import call_facts, params_or_arguments
@@ -46,7 +46,7 @@ class AskedCall:
     """The call that is asked about. ``raw_input``: exact argument text. ``params``: decoded, for the tool's own ``ask``.
 
     ``run_id`` and ``starters``: of a run, where there is one; ``unattended``: how it is answered where no one attends it.
-    ``origins``: where its arguments come from; None: not known.
+    ``origins``: where its arguments come from; None: not known. ``defaults``: what it leaves out, as far as that is known.
     """
 
     tool: Tool
@@ -125,6 +125,7 @@ def explain(
         grant_id=effective.grant_id,
         shadow=effective.shadow,
         unattended=call.unattended,
+        defaults=for_readers(call.defaults),
         rules=[
             RuleFinding(
                 name=each.rule.name,

@@ -9,6 +9,7 @@ from typing import Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 from turngate.domain.conversation.messages import Message
+from turngate.domain.tools.defaults import Defaults
 from turngate.domain.tools.tool import ToolManifest
 from turngate.wire.requests import RequestDetail
 
@@ -33,7 +34,8 @@ class Trial(BaseModel):
 
     ``answer``: ``allow``, ``ask`` or ``deny``; empty: it does not come to a verdict. ``failure``: what the model would read in
     place of a result, as JSON; empty: nothing is closed. ``judged``: the app has a judge, which is not asked here.
-    ``request``: what people would see; None: no one is asked. ``problem``: why it could not be tried.
+    ``defaults``: what the call leaves out. ``request``: what people would see; None: no one is asked. ``problem``: why it could
+    not be tried.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -45,6 +47,7 @@ class Trial(BaseModel):
     digest: str = ""
     failure: str = ""
     judged: bool = False
+    defaults: Defaults = ()
     request: RequestDetail | None = None
     problem: str = ""
 

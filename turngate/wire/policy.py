@@ -10,6 +10,7 @@ from turngate.domain.policy.facts import Match
 from turngate.domain.policy.grants import GrantPattern, GrantScope
 from turngate.domain.policy.policy import Risk, ShadowVerdict, VerdictKind
 from turngate.domain.requests import UnattendedAsks, Verb
+from turngate.domain.tools.defaults import Defaults
 from turngate.wire.people import NamedMembers, Person, Rules, Says, Terms
 from turngate.wire.view import View
 
@@ -147,7 +148,8 @@ class Explanation(View):
     """The verdict on one call, and why. ``answer`` ``depends``: on the tool's own ``ask``, which is unknown here.
 
     ``terms``: the terms of the question to a person; None for other verdicts. ``rules``: in the order of evaluation.
-    ``shadow``: the verdict if shadow rules counted, where it differs. ``notes``: what is unknown here.
+    ``defaults``: what the call leaves out. ``shadow``: the verdict if shadow rules counted, where it differs. ``notes``: what is
+    unknown here.
     """
 
     tool: str
@@ -160,6 +162,7 @@ class Explanation(View):
     grant_id: str | None
     shadow: ShadowVerdict | None
     unattended: UnattendedAsks | None = None
+    defaults: Defaults = ()
     rules: list[RuleFinding]
     grants: list[GrantFinding]
     notes: list[str]

@@ -10,13 +10,15 @@ import httpx
 import pytest
 from sqlalchemy import text
 from support.api_server import token_for
-from support.playground import ORIGIN, RAN, Served, playground_on
+from support.playground import ORIGIN, POLICY, RAN, Served, playground_on, refund
 from temporalio.client import Client
 
 from approvals_api.app import create_app
 from approvals_api.gateway.client import Gateway
 from approvals_api.settings import ApiSettings
+from turngate.domain.tools.known_tools import known
 from turngate.store.database import Database
+from turngate.store.policy import policies
 
 HOSTILE = '<script>alert(1)</script>"\u202e'
 
@@ -76,7 +78,7 @@ async def test_a_call_that_asks_is_shown_as_people_would_see_it(served: Served) 
     ("tool", "raw", "says"),
     [
         ("look", "{}", ['verdict-allow">allow</span> by <code>', ">tool:ask</bdi></code>", "no one would be asked"]),
-        ("refund", '{"order_id": "B", "amount": 1}', ['verdict-deny">deny', "none-for-b", "B is gone."]),
+        ("refund", '{"order_id": "B", "amount": 1}', ['verdict-deny">deny', "none-for-b", "B is gone.", "the default</p>"]),
         ("refund", '{"order_id": "A", "amount": 0}', ["The call doesn&#39;t get as far as a rule", "input_validation_error"]),
         ("refund", "[", ["get as far as a rule", "input_validation_error"]),
     ],
@@ -90,6 +92,15 @@ async def test_a_call_that_no_one_is_asked_about_says_what_happens(
     assert [each for each in says if each not in page] == [], page
     assert "What people would see" not in page
     assert (await rows(served.database), RAN) == (before, [])
+
+
+async def test_the_policy_page_shows_what_a_call_leaves_out(served: Served) -> None:
+    """As the request's page would, by the schema that the worker published."""
+    async with served.database.write() as conn:
+        await policies.publish(conn, task_queue="q", policy=POLICY, file="", tools=[known(refund)])
+    page = await served.client.get("/policy", params={"tool": "refund", "args": '{"order_id": "B"}'})
+    assert 'verdict-deny">deny' in page.text
+    assert "left out by the agent: the default</p>" in page.text
 
 
 async def test_the_form_has_the_fields_of_the_schema(served: Served) -> None:

@@ -62,6 +62,7 @@ async def try_call(engine: Engine, order: TrialOrder) -> Trial:
         digest=row.digest,
         failure=row.result or "",
         judged=engine.judge is not None,
+        defaults=row.left_out,
         request=await _as_people_see_it(engine, new, planned) if planned.requests else None,
     )
 

@@ -5,12 +5,16 @@ Pure. Workers publish it, so that the API and the command line can explain rules
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
 
-from turngate.domain.tools.parameters import NoParameters
+from turngate.domain.text.json_text import arguments_text
+from turngate.domain.tools.defaults import Defaults, of_schema
+from turngate.domain.tools.parameters import ModelParameters, NoParameters
 from turngate.domain.tools.tool import Effect, ProcessConfinement, Tool, ToolKind
 
 OwnAsk = Literal["always", "never", "computed", "unset", "unknown"]
@@ -42,7 +46,8 @@ _BOOLEAN: Final = TypeAdapter(bool)
 class KnownTool(BaseModel):
     """A tool as its worker published it. ``agents``: those that have it, sub-agents included.
 
-    ``confinement``: None: it starts no processes, or no one has said.
+    ``confinement``: None: it starts no processes, or no one has said. ``parameters``: the JSON Schema of its arguments, as text;
+    empty: not known. ``is_claimed``: a server says what the schema does, and no code here checks it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -53,6 +58,23 @@ class KnownTool(BaseModel):
     own_ask: OwnAsk = "unknown"
     agents: tuple[str, ...] = ()
     confinement: KnownConfinement | None = None
+    parameters: str = ""
+    is_claimed: bool = False
+
+    def defaults_of(self, raw_input: str) -> Defaults:
+        """Return what a call leaves out, as far as the schema tells. ``raw_input``: arguments that can be read."""
+        arguments = json.loads(arguments_text(raw_input))
+        source: Literal["server", "default"] = "server" if self.is_claimed else "default"
+        manifest = self.stand_in().manifest
+        return manifest.masked_defaults(arguments, of_schema(arguments, manifest.parameters, source))
+
+    def made_by_code(self, raw_input: str) -> list[str]:
+        """Return which arguments a call leaves out though neither the call nor the schema says what the tool makes of them."""
+        schema, arguments = json.loads(self.parameters or "{}"), json.loads(arguments_text(raw_input))
+        if self.is_claimed or not isinstance(arguments, dict):
+            return []
+        known = {*arguments, *schema.get("required", ()), *(each.label for each in self.defaults_of(raw_input))}
+        return [name for name in schema.get("properties", ()) if name not in known]
 
     def stand_in(self) -> Tool:
         """Return a tool that policy can be asked about. Of one whose own ``ask`` is not known here, see :func:`is_ask_unknown`.
@@ -65,7 +87,7 @@ class KnownTool(BaseModel):
             name=self.name,
             description="",
             kind=self.kind,
-            parameters=NoParameters(),
+            parameters=_AsPublished(json.loads(self.parameters)) if self.parameters else NoParameters(),
             success=_ANYTHING,
             effect=self.effect,
             ask=_ASKS[self.own_ask] if self.own_ask in _ASKS else _Unknown(),
@@ -74,6 +96,17 @@ class KnownTool(BaseModel):
 
 
 _ANYTHING: Final[TypeAdapter[Any]] = TypeAdapter(Any)
+
+
+@dataclass(frozen=True)
+class _AsPublished(NoParameters):
+    """Parameters of which only the schema is known: nothing can be decoded for a handler."""
+
+    schema: dict[str, JsonValue]
+
+    def json_schema(self) -> dict[str, JsonValue]:
+        """Return the schema, as its worker published it."""
+        return self.schema
 
 
 class UnknownAskError(LookupError):
@@ -97,7 +130,13 @@ def known(tool: Tool) -> KnownTool:
     asks: dict[bool | None, OwnAsk] = {True: "always", False: "never", None: "unset"}
     own_ask: OwnAsk = "computed" if callable(tool.ask) else asks[tool.ask]
     return KnownTool(
-        name=tool.name, kind=tool.kind, effect=tool.effect, own_ask=own_ask, confinement=_confinement_of(tool)
+        name=tool.name,
+        kind=tool.kind,
+        effect=tool.effect,
+        own_ask=own_ask,
+        confinement=_confinement_of(tool),
+        parameters=json.dumps(tool.manifest.parameters, ensure_ascii=False),
+        is_claimed=not isinstance(tool.parameters, ModelParameters | NoParameters),
     )
 
 

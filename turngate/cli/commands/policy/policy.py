@@ -31,6 +31,7 @@ from turngate.policies.lint import doubts
 from turngate.runtime.policy_files import checked_source, read_policy, read_text
 from turngate.text.instants import second
 from turngate.text.plain_text import Piece, plain, plain_line
+from turngate.text.presentation import default_lines
 from turngate.wire.decisions import DecidedItem
 from turngate.wire.orders import PolicyQuestion, RuleOrder
 from turngate.wire.policy import (
@@ -465,6 +466,8 @@ def show_explanation(explanation: Explanation) -> None:
         terminal.line(
             ("  with shadow rules: ", "magenta"), f"{explanation.shadow.answer} by {_line(explanation.shadow.rule)}"
         )
+    for piece in default_lines(explanation.defaults):
+        terminal.line("  ", piece)
     for rule in explanation.rules:
         mark = "▶" if rule.decides else MARK[rule.match]
         named = f"{_line(rule.name)} ({rule.source}{', shadow' if rule.shadow else ''})"

@@ -56,7 +56,7 @@ def explained(question: PolicyQuestion, *, rules: Policy | None, app_name: str |
         call = AskedCall(
             tool=KnownTool(name=tool).stand_in(), raw_input=question.args, agent=agent or "", workspace=workspace
         )
-        notes = ["Without --app the tool's kind, effect and own ask are not known."]
+        notes = ["Without --app the tool's kind, effect, defaults and own ask are not known."]
         if agent is None:
             notes.append("Without --agent, rules for certain agents count as not applying.")
         return explain(in_order(("file", rules or Policy())), call, notes=notes)
