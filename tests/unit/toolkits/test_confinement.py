@@ -822,6 +822,82 @@ def test_i13_commands_at_once_hold_their_places_to_the_end(backend: Backend, wor
     assert sorted(each.name for each in workspace.iterdir()) == ["go-one", "go-two", "started-one", "started-two"]
 
 
+@pytest.mark.parametrize(("first", "second"), [("app", "."), (".", "app"), ("app", "app/deep"), ("app/deep", "app")])
+def test_i13_what_is_held_for_a_run_stays_when_a_nested_one_ends(tmp_path: Path, first: str, second: str) -> None:
+    """I13: where a run's workspace lies in another's, neither's end takes a place away that the other holds."""
+    project, modules = tmp_path / "project", []
+    for module in (project / "app/my_app.py", project / "app/deep/tools.py"):
+        module.parent.mkdir(parents=True)
+        module.touch()
+        modules.append(module)
+    confinement = Confinement(backend="bubblewrap", loaded=tuple(modules))
+    text = f"""echo up; read -r _; for d in {project}/app {project}/app/deep; do mkdir -p $d/__pycache__
+echo forged > $d/__pycache__/my_app.cpython-311.pyc; done 2>/dev/null; echo tried; read -r _"""
+    running = []
+    for name in (first, second):
+        (temporary := tmp_path / f"temporary-{len(running)}").mkdir()
+        sandbox = Sandbox(workspace=project / name, temporary=temporary)
+        command = confinement.command(["bash", "-c", text], sandbox, {"PATH": os.defpath})
+        pipe = subprocess.PIPE
+        running.append(
+            subprocess.Popen(command.argv, env=command.environment, cwd="/", stdin=pipe, stdout=pipe, text=True)
+        )
+        assert running[-1].stdout.readline() == "up\n"
+    running[0].communicate("\n\n")
+    running[1].communicate("\n\n")
+    assert not list(project.rglob("*.pyc"))
+    assert not list(project.rglob("__pycache__"))
+
+
+def test_i13_turngates_own_places_lie_in_no_workspace(backend: Backend, workspace: Path, tmp_path: Path) -> None:
+    """I13: where agents write, nothing is noted that is removed outside of the sandbox, nor is there a temporary directory."""
+    inside, outside = workspace / "tmp", tmp_path / "temporary"
+    inside.mkdir()
+    outside.mkdir()
+    for notes, temporary, agents_write in (
+        (inside, outside, ()),
+        (outside, inside, ()),
+        (outside, outside, (tmp_path,)),
+    ):
+        confinement = Confinement(backend=backend, notes=notes / "notes", agents_write=agents_write)
+        with pytest.raises(UnconfinedError, match="set TMPDIR to a directory outside of all workspaces"):
+            confinement.command(["true"], Sandbox(workspace=workspace, temporary=temporary), {})
+    with pytest.raises(UnconfinedError, match="set TMPDIR"):  # when the worker starts
+        machine.find(Confinement(agents_write=(Path(tempfile.gettempdir()),)))
+    hidden = Confinement(backend="bubblewrap", notes=inside / "notes", hidden=(inside,))
+    assert (
+        end_of(
+            hidden.command(["true"], Sandbox(workspace=workspace, temporary=outside), {"PATH": os.defpath})
+        ).returncode
+        == 0
+    )
+
+
+def test_i13_no_note_leads_out_of_the_directory_it_is_of(workspace: Path, tmp_path: Path) -> None:
+    """I13: whatever a list of what was made says, nothing outside of that directory is removed."""
+    (tmp_path / "temporary").mkdir()
+    victim, notes = tmp_path / "victim", tmp_path / "notes"
+    victim.write_text("kept")
+    (workspace / "below").mkdir()
+    (workspace / "below/victim").write_text("kept")
+    confinement = Confinement(backend="bubblewrap", notes=notes)
+    sandbox = Sandbox(workspace=workspace, temporary=tmp_path / "temporary")
+    command = confinement.command(["bash", "-c", "echo up; read -r _"], sandbox, {"PATH": os.defpath})
+    with subprocess.Popen(
+        command.argv, env=command.environment, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "up\n"
+        [listed] = notes.iterdir()
+        with listed.open("a") as file:
+            for name in ("../victim", "below/victim", str(victim), ".."):
+                file.write(json.dumps([name, "kept"]) + "\n" + json.dumps([name, "/"]) + "\n")
+        started.communicate("\n")
+    assert victim.exists()
+    assert sorted(str(each.relative_to(workspace)) for each in workspace.rglob("*")) == ["below", "below/victim"]
+    assert not list(notes.iterdir())
+
+
 def test_i13_git_worktrees(backend: Backend, run: Run, workspace: Path) -> None:
     """I13: likewise a `.git` that is a file and says where the repository is."""
     (workspace / ".git").write_text("gitdir: /elsewhere\n")
@@ -1106,7 +1182,7 @@ def test_i13_a_tool_user_reads_no_data_directory(data_dir: Path, tmp_path: Path)
 
 def test_the_strongest_way_is_chosen() -> None:
     """This machine has both ways, and bubblewrap is the stronger one; the choice is made once."""
-    assert machine.find().backend == "bubblewrap"
+    assert machine.find(Confinement()).backend == "bubblewrap"
     assert machine.current() is machine.current()
 
 

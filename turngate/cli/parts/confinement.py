@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -48,17 +49,19 @@ def confine_tools(settings: Settings, app_files: Iterable[Path] = ()) -> None:
 
 def tool_confinement(settings: Settings) -> machine.Confinement:
     """Find out how this machine confines tools' processes, as the settings want it."""
-    return machine.find(
-        hidden=[
-            *own_directories(settings),
-            *(path for each in settings.served() for path in (*signing_files(each), *_stores(each))),
-        ],
-        readable=settings.tool_paths,
+    files = [path for each in settings.served() for path in (*signing_files(each), *_stores(each))]
+    wanted = machine.Confinement(
+        hidden=(*own_directories(settings), *files),
+        readable=tuple(settings.tool_paths),
         networks=open_networks(settings.tool_networks),
         agents_write=settings.workspaces or (),
         tool_user=settings.tool_user,
         allow_unconfined=settings.allow_unconfined,
     )
+    with suppress(ConfigurationError):
+        if os.access(own_state(), os.W_OK):
+            wanted = replace(wanted, notes=own_state() / "held")
+    return machine.find(wanted)
 
 
 def _stores(settings: Settings) -> list[Path]:

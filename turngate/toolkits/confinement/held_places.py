@@ -4,8 +4,9 @@ bubblewrap resolves paths where it runs, with the whole machine before it. What 
 therefore mounted afterwards, from inside: there a link leads nowhere that the sandbox doesn't show anyway, and no link is
 followed. A mount can't be renamed or removed by those who see it.
 
-What is absent can't be mounted over, so an empty directory is made, and removed once no sandbox holds it. A file outside
-of every sandbox lists what was made, and is the lock.
+What is absent can't be mounted over, so an empty directory is made, and removed once no sandbox holds it. For each directory in
+which something may be made, a file outside of every sandbox lists what was, and is the lock: so sandboxes whose workspaces lie in
+each other wait for one another, too. Removed under a mount, a directory would take the mount away in every namespace.
 
 Imports the standard library and ``descriptors`` only: the launcher runs it by path.
 Sources: mount_setattr(2), open_tree(2), move_mount(2), fsopen(2), setns(2), ioctl_ns(2), flock(2).
@@ -21,7 +22,7 @@ import os
 import stat
 import struct
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -89,21 +90,20 @@ def await_set_up(process: int) -> None:
         time.sleep(_PAUSE_SECONDS / 20)
 
 
-def hold(process: int, directory: str, places: Sequence[Place], mountpoints: Mountpoints) -> None:
+def hold(process: int, held: Mapping[str, Sequence[Place]], mountpoints: Mountpoints) -> None:
     """Hold places of a sandbox. Call it in a process of its own: it enters the sandbox for good.
 
     Args:
         process: one of the sandbox, which is set up and hasn't started its program.
-        directory: the directory that the places lie below, as the sandbox sees it.
-        places: what to hold; directories come before what lies in them.
-        mountpoints: notes what is made, before it is.
+        held: a directory, as the sandbox sees it → what to hold below it. Directories come before what lies in them.
+        mountpoints: where absent places may be made.
 
     Raises:
         descriptors.LinkError: one of the places is a link.
         OSError: it can't be held.
     """
     _enter(process)
-    for place in places:
+    for directory, place in ((directory, place) for directory, places in held.items() for place in places):
         # Each time from the top: a path leads onto the mounts that exist by now, an open directory may lie below them.
         base = descriptors.open_place(directory)
         try:
@@ -126,37 +126,17 @@ def _enter(process: int) -> None:
 
 def _open_or_make(base: int, place: Place, mountpoints: Mountpoints) -> int | None:
     """Open a place, make it where that is wanted; None: it isn't there, and neither is it needed."""
-    try:
-        return descriptors.open_below(base, place.names)
-    except NotADirectoryError:
-        return None
-    except FileNotFoundError:
-        if place.absent is None:
-            return None
     *above, name = place.names
     try:
         parent = descriptors.open_below(base, above)
+        try:
+            if place.absent is not None:
+                mountpoints.make(parent, name, place.absent)
+            return descriptors.open_below(parent, [name])
+        finally:
+            os.close(parent)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    try:
-        mountpoints.note(place)
-        if place.absent == "/":
-            os.mkdir(name, 0o755, dir_fd=parent)
-        else:
-            file = os.open(
-                name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=parent
-            )
-            os.write(file, place.absent.encode())
-            os.close(file)
-    except FileExistsError:  # by a command that starts at the same time
-        pass
-    except OSError as error:
-        if error.errno in {errno.EROFS, errno.EACCES}:  # no process of the sandbox can make it, either
-            return None
-        raise
-    finally:
-        os.close(parent)
-    return descriptors.open_below(base, place.names)
 
 
 def _mount(here: int, how: str, copy: str | None) -> None:
@@ -206,29 +186,35 @@ def _call(what: str, function: Any, *arguments: Any) -> int:
 
 
 class Mountpoints:
-    """What was made in a directory so that it can be held, and who holds it: a locked file outside of every sandbox."""
+    """What is made so that it can be held: for each directory it lies in, a list in a file, which who holds it has locked."""
 
-    def __init__(self, directory: int, folder: str) -> None:
-        """Open the file of a directory, which is open, and share its lock until this process ends.
-
-        ``folder``: where such files are; made, if it isn't there.
-
-        Raises OSError: the folder isn't this user's alone, or another process keeps the lock.
-        """
-        self._directory = directory
+    def __init__(self, folder: str) -> None:
+        """Open the folder of these files, which is made if it isn't there. Raises OSError: it isn't this user's alone."""
         self._folder = _own_folder(folder)
-        self._name = "{:x}-{:x}".format(*descriptors.inode(directory))
-        self._file = self._shared()
+        self._files: dict[descriptors.Inode, tuple[int, int]] = {}
+        """A directory → itself and its file, both open."""
 
-    def _shared(self) -> int:
+    def share(self, directory: int, places: Iterable[Place]) -> None:
+        """Share the locks of the directories that absent places would be made in, until this process ends.
+
+        Call it before looking what is absent: from then on no other sandbox removes it. ``directory``: what the places lie below,
+        open. Raises OSError: another process keeps a lock.
+        """
+        for above in dict.fromkeys(place.names[:-1] for place in places if place.absent is not None):
+            try:
+                parent = descriptors.open_below(directory, above)
+            except OSError:  # nothing is made there, or it is a link, which is found when it is held
+                continue
+            if descriptors.inode(parent) in self._files:
+                os.close(parent)
+                continue
+            self._files[descriptors.inode(parent)] = parent, self._shared(_name_of(parent))
+
+    def _shared(self, name: str) -> int:
         until = time.monotonic() + _LOCK_SECONDS
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         while True:
-            file = os.open(
-                self._name,
-                os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
-                0o600,
-                dir_fd=self._folder,
-            )
+            file = os.open(name, flags, 0o600, dir_fd=self._folder)
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 if os.fstat(file).st_nlink:  # else it was removed before it was locked
@@ -239,37 +225,60 @@ class Mountpoints:
             os.close(file)
             time.sleep(_PAUSE_SECONDS)
 
-    def note(self, place: Place) -> None:
-        """Note that a place is about to be made. Safe to repeat."""
-        os.write(self._file, json.dumps(place).encode() + b"\n")
+    def make(self, parent: int, name: str, content: str) -> None:
+        """Make what is absent, as ``Place.absent`` says, and note it before; not where no process of the sandbox can make it.
+
+        Raises OSError: the lock of its directory isn't shared, because the directory was put there meanwhile.
+        """
+        if os.fstatvfs(parent).f_flag & os.ST_RDONLY:
+            return
+        if (key := descriptors.inode(parent)) not in self._files:
+            raise OSError(errno.EBUSY, f"the directory of {name} was put there as the command started")
+        try:
+            os.stat(name, dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            os.write(self._files[key][1], json.dumps([name, content]).encode() + b"\n")
+            with suppress(FileExistsError, PermissionError):
+                _make(parent, name, content)
 
     def remove(self) -> None:
-        """Remove what was made and is still as it was, unless another sandbox holds it, which then does this in turn."""
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
-        os.lseek(self._file, 0, os.SEEK_SET)
-        with open(os.dup(self._file), encoding="utf-8") as lines:  # noqa: PTH123 - a descriptor
-            noted = [Place(tuple(names), *rest) for names, *rest in map(json.loads, lines)]
-        for place in reversed(noted):
-            with suppress(OSError):
-                self._remove(place)
-        os.unlink(self._name, dir_fd=self._folder)
+        """Remove what was made and is still as it was, unless another sandbox holds something there: that removes it in turn."""
+        for parent, file in reversed(self._files.values()):
+            with suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.lseek(file, 0, os.SEEK_SET)
+                with open(os.dup(file), encoding="utf-8") as lines:  # noqa: PTH123 - a descriptor
+                    noted = [json.loads(line) for line in lines]
+                for name, content in reversed(noted):
+                    with suppress(OSError):
+                        _remove(parent, name, content)
+                os.unlink(_name_of(parent), dir_fd=self._folder)
 
-    def _remove(self, place: Place) -> None:
-        *above, name = place.names
-        parent = descriptors.open_below(self._directory, above)
-        try:
-            if place.absent == "/":
-                os.rmdir(name, dir_fd=parent)
-                return
-            with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent), "rb") as file:  # noqa: PTH123
-                is_unchanged = file.read(1 << 10) == (place.absent or "").encode()
-            if is_unchanged:
-                os.unlink(name, dir_fd=parent)
-        finally:
-            os.close(parent)
+
+def _name_of(directory: int) -> str:
+    return "{:x}-{:x}".format(*descriptors.inode(directory))
+
+
+def _make(parent: int, name: str, content: str) -> None:
+    if content == "/":
+        os.mkdir(name, 0o755, dir_fd=parent)
+        return
+    file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=parent)
+    os.write(file, content.encode())
+    os.close(file)
+
+
+def _remove(parent: int, name: str, content: str) -> None:
+    """Remove what ``_make`` has made, if nothing was added to it. A name that leads elsewhere is no name that was noted."""
+    if "/" in name or name == "..":
+        return
+    if content == "/":
+        os.rmdir(name, dir_fd=parent)
+        return
+    with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent), "rb") as file:  # noqa: PTH123
+        is_unchanged = file.read(1 << 10) == content.encode()
+    if is_unchanged:
+        os.unlink(name, dir_fd=parent)
 
 
 def _own_folder(path: str) -> int:

@@ -192,7 +192,7 @@ def _let_go_of(*standard: int) -> None:
 
 
 def _supervise(
-    child: int, most: int, *, spared: bool = False, mountpoints: list[held_places.Mountpoints] | None = None
+    child: int, most: int, *, spared: bool = False, mountpoints: held_places.Mountpoints | None = None
 ) -> NoReturn:
     """Wait for the program, pass on signals, count its processes; then kill what is left, and end as the program did.
 
@@ -200,7 +200,7 @@ def _supervise(
         child: the program.
         most: how many processes and threads there may be at once.
         spared: the child gets no signal that is passed on. bubblewrap would end at once, and all in it, without last words.
-        mountpoints: what is removed in the end.
+        mountpoints: what was made for the sandbox, and is removed in the end.
     """
     _die_with_parent(END_ALL)
     _let_go_of(0, 1)  # or a program that closes its input and output could not say so
@@ -225,9 +225,9 @@ def _supervise(
             code = KILLED
         if code is not None:
             _kill_all()
-            for each in mountpoints or []:
+            if mountpoints is not None:
                 with suppress(OSError, ValueError):  # the next command tries again
-                    each.remove()
+                    mountpoints.remove()
             os._exit(code)
 
 
@@ -281,13 +281,13 @@ def _signal(processes: list[int], number: int) -> None:
             os.kill(process, number)
 
 
-def _start_bubblewrap(program: list[str], order: dict[str, Any]) -> tuple[int, list[held_places.Mountpoints]]:
+def _start_bubblewrap(program: list[str], order: dict[str, Any]) -> tuple[int, held_places.Mountpoints | None]:
     """Start bubblewrap, complete its sandbox, and let the program begin; returns bubblewrap's id, and what was made for it.
 
     bubblewrap makes the namespaces, says which process is in them, and waits.
     """
     if order["network"] is None and not order["held"]:
-        return _start(program), []
+        return _start(program), None
     report, reporting = os.pipe()
     waiting, released = os.pipe()
     for descriptor in (reporting, waiting):
@@ -299,30 +299,33 @@ def _start_bubblewrap(program: list[str], order: dict[str, Any]) -> tuple[int, l
         try:
             inside = int(json.load(answer)["child-pid"])
         except (ValueError, KeyError):  # it could not begin, and has said why
-            return sandboxed, []
-    mountpoints = [_hold(sandboxed, inside, directory, places, order) for directory, places in order["held"].items()]
+            return sandboxed, None
+    mountpoints = _hold(sandboxed, inside, order) if order["held"] else None
     if order["network"] is not None:
         _connect(order["network"], sandboxed, inside)
     os.write(released, b"1")
     return sandboxed, mountpoints
 
 
-def _hold(
-    sandboxed: int, inside: int, directory: str, listed: list[Any], order: dict[str, Any]
-) -> held_places.Mountpoints:
+def _hold(sandboxed: int, inside: int, order: dict[str, Any]) -> held_places.Mountpoints:
     """Hold places of the sandbox by a process that enters it."""
-    places = [held_places.Place(tuple(names), *rest) for names, *rest in listed]
+    held = {
+        directory: [held_places.Place(tuple(names), *rest) for names, *rest in listed]
+        for directory, listed in order["held"].items()
+    }
     try:
-        mountpoints = held_places.Mountpoints(_open_exactly(directory), order["held_folder"])
+        mountpoints = held_places.Mountpoints(order["held_folder"])
+        for directory, places in held.items():
+            mountpoints.share(_open_exactly(directory), places)
     except OSError as error:
         _end(order["held_folder"], error)
     held_places.await_set_up(inside)
     holder = os.fork()
     if holder == 0:
         try:
-            held_places.hold(inside, directory, places, mountpoints)
+            held_places.hold(inside, held, mountpoints)
         except OSError as error:
-            _end(directory, error)
+            _end(", ".join(held), error)
         os._exit(0)
     _process, status = os.waitpid(holder, 0)
     if status != 0:  # it has said why

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
@@ -85,9 +85,10 @@ class Confinement:
     """How processes are confined here.
 
     Attributes:
-        backend: None: this machine can't.
+        backend: None: this machine can't, or it is to be found out.
         why: what was tried, and why it does not work; of a machine that can, why no stronger way is used.
         hidden: files and directories that no confined process sees: the data directory first of all.
+        notes: the directory of the files that list what is made in workspaces so that it can be held.
         readable: what every confined process may read besides the system's programs.
         loaded: what this process runs from. A confined process can't change it; under bubblewrap only.
         networks: the private networks that a process with the network reaches, such as ``10.1.2.3/32``.
@@ -96,9 +97,10 @@ class Confinement:
         allow_unconfined: start processes without confinement where there is no backend.
     """
 
-    backend: Backend | None
+    backend: Backend | None = None
     why: tuple[str, ...] = ()
     hidden: tuple[Path, ...] = ()
+    notes: Path = field(default_factory=lambda: Path(tempfile.gettempdir(), f"turngate-held-{os.getuid()}"))
     readable: tuple[Path, ...] = ()
     loaded: tuple[Path, ...] = ()
     networks: tuple[str, ...] = ()
@@ -131,6 +133,7 @@ class Confinement:
                     f"this machine can't confine processes ({'; '.join(self.why)}), so none is started without --allow-unconfined"
                 )
             return Command(argv=tuple(argv), environment=dict(environment), directory=start)
+        self._refuse_own_places_that_agents_write(sandbox)
         order: dict[str, object] = {
             "limits": sandbox.limits.resource_limits(),
             "processes": sandbox.limits.processes,
@@ -141,7 +144,7 @@ class Confinement:
             "bubblewrap": self.backend == "bubblewrap",
             "network": self._network() if sandbox.network else None,
             "held": {},
-            "held_folder": f"{tempfile.gettempdir()}/turngate-held-{os.getuid()}",
+            "held_folder": str(self.notes),
         }
         program = list(argv)
         namespaces = self.backend == "bubblewrap"
@@ -198,6 +201,17 @@ class Confinement:
                 "install bubblewrap and slirp4netns"
             )
         return {"program": program, "closed": closed_networks(), "open": list(self.networks)}
+
+    def _refuse_own_places_that_agents_write(self, sandbox: Sandbox) -> None:
+        """What is noted is removed outside of the sandbox, and scripts are copied beside the temporary directory."""
+        writable = [*(each.resolve() for each in self.agents_write), *sandbox.changeable]
+        for own in (self.notes.resolve(), sandbox.temporary):
+            place = next((each for each in writable if own.is_relative_to(each)), None)
+            if place is not None and not any(own.is_relative_to(hidden) for hidden in self.hidden):
+                raise UnconfinedError(
+                    f"{own}, which Turngate has to rely on, lies in {place}, which agents may change: set TMPDIR to a directory "
+                    "outside of all workspaces"
+                )
 
     def _refuse_to_show_hidden(self, places: Sequence[str]) -> None:
         """Landlock only allows: what lies below an allowed directory can't be hidden."""
@@ -280,42 +294,20 @@ def linked_places(directory: str, places: Sequence[Place] = OBEYED) -> str | Non
     )
 
 
-def find(
-    *,
-    hidden: Sequence[Path] = (),
-    readable: Sequence[Path] = (),
-    networks: Sequence[str] = (),
-    agents_write: Sequence[Path] = (),
-    tool_user: str | None = None,
-    allow_unconfined: bool = False,
-) -> Confinement:
-    """Find out how this machine confines: bubblewrap, else Landlock, else by the tool user; takes some 0.1 s each.
+def find(wanted: Confinement) -> Confinement:
+    """Find out how this machine confines as wanted: bubblewrap, else Landlock, else by the tool user; takes some 0.1 s each.
 
-    Args:
-        hidden: what no confined process may see.
-        readable: what each may read besides the system's programs.
-        networks: the private networks that those with the network reach.
-        agents_write: the directories below which agents write, so that no link there is followed.
-        tool_user: the user that tools' processes may become where nothing stronger works.
-        allow_unconfined: start processes without confinement where nothing works.
+    Raises UnconfinedError: Turngate's temporary files would lie where agents write.
     """
+    wanted = replace(wanted, hidden=tuple(path.resolve() for path in wanted.hidden))
     why: list[str] = []
-    for backend, missing in _candidates(tool_user):
-        confinement = Confinement(
-            backend=backend,
-            why=tuple(why),
-            hidden=tuple(path.resolve() for path in hidden),
-            readable=tuple(readable),
-            networks=tuple(networks),
-            agents_write=tuple(agents_write),
-            tool_user=tool_user,
-            allow_unconfined=allow_unconfined,
-        )
+    for backend, missing in _candidates(wanted.tool_user):
+        confinement = replace(wanted, backend=backend, why=tuple(why))
         problem = missing or confinement.works()
         if problem is None:
             return confinement
         why.append(f"{backend}: {problem}")
-    return Confinement(backend=None, why=tuple(why), allow_unconfined=allow_unconfined)
+    return replace(wanted, backend=None, why=tuple(why))
 
 
 def _candidates(tool_user: str | None) -> list[tuple[Backend, str | None]]:
@@ -364,7 +356,7 @@ def agents_write() -> frozenset[descriptors.Inode]:
 
 @cache
 def _detected() -> Confinement:
-    return find()
+    return find(Confinement())
 
 
 def keep_memory_private() -> None:
