@@ -68,7 +68,8 @@ class CallModel:
         info = activity.info()
         if start.failed is not None and info.attempt == 1:
             raise failed_request(start.failed)
-        async with heartbeating(), self._keeping_crashes(start.run_id, start.step):
+        lock = self._engine.order_locks.hold(start.run_id, start.step)
+        async with heartbeating(), lock, self._keeping_crashes(start.run_id, start.step):
             begin = await self.boundary.begin(start.run_id, start.step)
             if begin.stored is not None and begin.stored.stored_plan is not None:
                 return begin.stored.stored_plan
@@ -87,7 +88,7 @@ class CallModel:
             ApplicationError: not retryable, as those of ``call_model``.
         """
         try:
-            async with self._keeping_crashes(run_id, step):
+            async with self._engine.order_locks.hold(run_id, step), self._keeping_crashes(run_id, step):
                 begins = begin or await self.boundary.pass_on(run_id, step)
                 if isinstance(begins, StepStart):
                     return NextStep(plan=await self._take(begins, step, Attempt(1, since=now())))

@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.call_model import CallModel
 from activities.engine.author_code import MOST_VIEWS_OVERDUE, await_author, in_own_thread
-from activities.engine.engine import Engine
+from activities.engine.engine import Engine, OrderLock
 from activities.engine.error_log import Where, keeping_crashes, quoted, report
 from activities.engine.heartbeats import heartbeating
 from activities.engine.lost_workers import judging
@@ -83,7 +83,8 @@ class RunTool:
                 or what ends a run before its next step. Anything else raised here is retried.
         """
         async with heartbeating(seconds=_handler_seconds(order)) as heartbeat:
-            settled = await self._settle(order)
+            async with self._engine.order_locks.hold(order.run_id, order.call) as lock:
+                settled = await self._settle(order, lock)
             begin = settled if isinstance(settled, StepStart) else None
             result = RunToolResult(state="settled") if isinstance(settled, StepStart) else settled
             if result.state != "settled" or order.then_step is None or self._model is None:
@@ -94,7 +95,7 @@ class RunTool:
             following = await self._model.next_step(order.run_id, order.then_step, begin)
             return result.model_copy(update={"next": following})
 
-    async def _settle(self, order: RunToolInput) -> RunToolResult | StepStart:
+    async def _settle(self, order: RunToolInput, lock: OrderLock) -> RunToolResult | StepStart:
         """Bring the call to its result, or to what it has to wait for; a StepStart: its step is closed, too."""
         where = Where(run_id=order.run_id, tool_call_id=order.call)
         async with _bugs_end_the_run(self._engine, order), keeping_crashes(self._engine, where):
@@ -113,6 +114,7 @@ class RunTool:
                 return RunToolResult(state="child", child=child)
             case Redeemed():
                 async with keeping_crashes(self._engine, _place_of(redemption)):
+                    lock.bound(redemption.tool.timeout.total_seconds() + STOP_SECONDS)
                     return await self._execute(redemption, order)
             case _:
                 assert_never(redemption)

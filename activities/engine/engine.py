@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+from weakref import WeakValueDictionary
 
 import svcs
 from temporalio.exceptions import ApplicationError
@@ -59,6 +60,50 @@ async def resolved(models: ModelResolver, spec: str) -> LanguageModel:
     return await asyncio.to_thread(models.resolve, spec)
 
 
+@dataclass(eq=False)
+class OrderLock:
+    """Held by the one order that works on a call, or on a step, in this process.
+
+    ``until``: the event loop's time at which the author's code that it runs must have ended; None: there is no bound.
+    """
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    until: float | None = None
+
+    def bound(self, seconds: float) -> None:
+        """Note that author's code runs from now on, and that it may take so long."""
+        self.until = asyncio.get_running_loop().time() + seconds
+
+
+class OrderLocks:
+    """Lets orders about the same call, or the same step, work one after the other in this process (I13).
+
+    Of one order there is one attempt at a time. But anyone who reaches Temporal can order a call that runs once more, which
+    looks as if its worker had been lost. The second order waits, and then finds how the first one ended.
+    """
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[tuple[str, str | int], OrderLock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def hold(self, run_id: str, of: str | int) -> AsyncIterator[OrderLock]:
+        """Hold the lock of a call (its id) or a step (its number) of a run inside the block.
+
+        Author's code that continues after its time is over, although it was stopped, is not waited for: it counts as lost.
+        """
+        own = self._locks.setdefault((run_id, of), OrderLock())
+        try:
+            async with asyncio.timeout_at(own.until):
+                await own.lock.acquire()
+        except TimeoutError:
+            yield OrderLock()
+            return
+        try:
+            yield own
+        finally:
+            own.lock.release()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Engine:
     """The store, the builder's agents and policy (as the app gives it), their services, and the models."""
@@ -84,6 +129,7 @@ class Engine:
     overrides: OverridesCache = field(default_factory=OverridesCache)
     judged_alone: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by an attempt that judges what an earlier one lost its worker at."""
+    order_locks: OrderLocks = field(default_factory=OrderLocks)
     workspaces: Workspaces = field(default_factory=Workspaces)
     """Where runs may work."""
     secrets: SecretResolver | None = None

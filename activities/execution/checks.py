@@ -20,7 +20,7 @@ from activities.engine.error_log import at_call
 from activities.execution import delegation, external_calls, lost_calls
 from activities.execution.door import Door, not_run
 from activities.execution.preflight import Findings
-from activities.execution.redemption import Redeemed, Redemption, Settled, Stopped, UnknownEnd, Waits
+from activities.execution.redemption import Redeemed, Redemption, Settled, UnknownEnd, Waits
 from activities.execution.settlement import run_failure
 from activities.planning.control_calls import is_finish
 from turngate.domain.contract import RunToolInput, Wait
@@ -87,11 +87,6 @@ async def resume_start(door: Door) -> Redemption | None:
         await executions.reopen_stopped(door.conn, run_id=door.run.id, tool_call_id=door.call.tool_call_id)
         door.execution = replace(door.execution, state="executing")
     return await lost_calls.resume(door)
-
-
-async def stop_here(door: Door) -> Redemption | None:
-    """Start nothing in a run that someone has interrupted or paused, whether its workflow knows of it or not."""
-    return None if door.run.may_start else Stopped()
 
 
 async def wait_for_sender(door: Door) -> Redemption | None:
@@ -286,7 +281,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     keep_result,
     refuse_dry_run,
     resume_start,
-    stop_here,
+    lost_calls.stop_here,
     wait_for_decision,
     wait_out_grace,
     show_what_an_edit_leaves_out,

@@ -21,7 +21,7 @@ from activities.engine.engine import Engine
 from activities.engine.error_log import Where, note
 from activities.engine.lost_workers import LOST_WORKER
 from activities.execution.door import MOVED_ON, Door, resolution_request_id
-from activities.execution.redemption import AskAgain, Redeemed, Redemption, Settled, UnknownEnd
+from activities.execution.redemption import AskAgain, Redeemed, Redemption, Settled, Stopped, UnknownEnd
 from activities.execution.settlement import Start, tell_started
 from activities.planning.requests import open_request, ready_call, waiting_call
 from turngate.domain.contract import RunToolInput
@@ -257,6 +257,11 @@ async def refuse_changed_call(door: Door) -> Redemption | None:
     return await door.refuse(Failure(kind="unknown", reason=why))
 
 
+async def stop_here(door: Door) -> Redemption | None:
+    """Start nothing in a run that someone has interrupted or paused, whether its workflow knows of it or not."""
+    return None if door.run.may_start else Stopped()
+
+
 async def resolve_secrets(door: Door) -> Redemption | None:
     """Have the secrets resolved that the call refers to; fail it when one is gone."""
     if door.known_tool is None or not door.tool.references:
@@ -283,6 +288,7 @@ CHECKS: Final[tuple[Callable[[Door], Awaitable[Redemption | None]], ...]] = (
     limit_starts,
     refuse_changed_call,
     start_in_next_attempt,
+    stop_here,
     resolve_secrets,
 )
 """In the order in which a lost call meets them."""

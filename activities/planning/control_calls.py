@@ -80,7 +80,8 @@ def is_finish(call: calls.Call) -> bool:
 async def carry_out(engine: Engine, conn: Connection, run: runs.Run, step: int) -> bool:
     """Hand the run off, or switch its model, as the control calls of the step just closed say; of several the last counts.
 
-    Returns whether anything changed. Part of the transaction that closes the step, so it happens once.
+    Returns whether anything changed. Part of the transaction that closes the step, so it happens once. LookupError: a call of
+    the step finishes the run, so no step follows, whatever was ordered (I13).
     """
     changes: list[events.NewEvent] = []
     agent, model = run.agent, run.model
@@ -94,6 +95,8 @@ async def carry_out(engine: Engine, conn: Connection, run: runs.Run, step: int) 
             case SwitchModel(model=to):
                 changes.append(("run.model_switched", {"tool_call_id": call.tool_call_id, "from": model, "to": to}))
                 model = to
+            case Finish():
+                raise LookupError(f"run {run.id!r} ends with step {step}: call {call.tool_call_id!r} finishes it")
             case _:
                 pass
     if changes:

@@ -64,8 +64,14 @@ def _as_ordered(run: runs.Run, order: CloseStepInput) -> CloseStepInput:
 
 
 async def _answer(conn: Connection, run: runs.Run) -> str:
-    """Return the answer that a ``finish`` call of the current step gave."""
-    for call in reversed(await calls.of_step(conn, run.id, run.step)):  # of several the last counts
+    """Return the answer of the ``finish`` call that completes the run with its current step (I13).
+
+    LookupError, to be retried: a call of the step is still open, or none of them finishes the run, whatever the order says.
+    """
+    step_calls = await calls.of_step(conn, run.id, run.step)
+    if any(call.result is None for call in step_calls):
+        raise LookupError(f"step {run.step} of run {run.id!r} has open calls, so it completes nothing yet")
+    for call in reversed(step_calls):  # of several the last counts
         control_call = None if call.signal is None else CONTROL_CALL.validate_json(call.signal)
         if isinstance(control_call, Finish):
             return control_call.answer

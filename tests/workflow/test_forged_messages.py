@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from support.engine import ListModel, Stack, call, person, says, stack
+from support.engine import ListModel, Stack, call, person, says, stack, until
 from support.tools import Bench
 from temporalio.client import Client, RPCError, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
@@ -20,6 +21,7 @@ from activities.close_step import CloseStep
 from activities.escalation import Escalation
 from activities.run_tool import RunTool
 from activities.settle_call import SettleCall
+from approvals_api.runs import control
 from turngate import Limits, Policy, Rule
 from turngate.domain.contract import (
     AgentTurnInput,
@@ -32,10 +34,11 @@ from turngate.domain.contract import (
     SettleCallInput,
 )
 from turngate.domain.runs.turn_state import TurnState
+from turngate.domain.tools.tool import Effect
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
-from turngate.toolkits.control_calls import wait_until
+from turngate.toolkits.control_calls import finish, wait_until
 
 IN_1999, IN_2100 = datetime(1999, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 TWO_PEOPLE = Policy(rule=[Rule(name="two", verdict="ask", tools=["pay"], quorum=2, starter_may_decide=False)])
@@ -188,3 +191,77 @@ async def test_i13_a_forged_signal_ahead_of_its_request_changes_nothing(
             await engine.decide(request, "approve")
             assert (await engine.ended(run)).status == "completed"
         assert bench.paid == [5]
+
+
+async def test_i13_a_forged_end_completes_no_run_that_is_not_over(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I13: a run is completed when every call of its last step has its result and one of them finishes it, and not before.
+
+    No step follows one that finishes its run either, whatever was ordered.
+    """
+    model = ListModel(says(call("pay", '{"cents": 5}', "c1"), call("finish", '{"answer": "All is paid."}', "f1")))
+    policy = Policy(rule=[Rule(name="ends", verdict="allow", tools=["finish"])])
+    async with stack(client, sqlite, bench.pay, finish, model=model, policy=policy) as engine:
+        run, forge, close_step = await engine.start(), ActivityEnvironment().run, CloseStep(engine.engine).close_step
+        completed = CloseStepInput(run_id=run.id, status="completed", reason="", at=IN_1999)
+        request = await engine.request(run)
+        await until_settled(engine, run, "f1")
+        with pytest.raises(LookupError, match="has open calls"):
+            await forge(close_step, completed)
+        async with sqlite.read() as conn:
+            assert await requests.get(conn, request.id) == request
+        await engine.workflow(run).terminate()
+        await engine.decide(request, "approve")
+        assert (await forge(RunTool(engine.engine).run_tool, RunToolInput(run_id=run.id, call="c1"))).state == "settled"
+        with pytest.raises(LookupError, match="ends with step 1"):
+            await forge(CallModel(engine.engine).call_model, CallModelInput(run_id=run.id, step=2))
+        await forge(close_step, completed)
+        assert ((await engine.ended(run)).status, bench.paid, len(model.seen)) == ("completed", [5], 1)
+
+
+async def until_settled(engine: Stack, run: runs.Run, tool_call_id: str) -> None:
+    async def look() -> bool:
+        return (await engine.results(run))[tool_call_id] is not None
+
+    await until(look, f"result of {tool_call_id}")
+
+
+@pytest.mark.parametrize("effect", ["once", "idempotent"])
+async def test_i3_i13_a_forged_order_starts_no_call_that_runs(
+    client: Client, database: Database, bench: Bench, effect: Effect
+) -> None:
+    """I3, I13: an order for a call that runs waits for its end: it doesn't start again, and no one is asked what happened."""
+    slow = replace(bench.slow, effect=effect)
+    async with stack(client, database, slow, model=ListModel(says(call("slow", "{}", "c1")), says("Done."))) as engine:
+        run = await engine.start()
+        await bench.started.wait()
+        order = RunToolInput(run_id=run.id, call="c1")
+        orders = [asyncio.create_task(ActivityEnvironment().run(RunTool(engine.engine).run_tool, order)) for _ in "123"]
+        await asyncio.wait(orders, timeout=0.5)
+        assert (bench.most_running, (await engine.executions(run))["c1"].state) == (1, "executing")
+        bench.release.set()
+        assert {each.state for each in await asyncio.gather(*orders)} == {"settled"}
+        assert (await engine.ended(run)).status == "completed"
+        assert ((await engine.executions(run))["c1"].attempts, bench.most_running) == (1, 1)
+        async with database.read() as conn:
+            assert await requests.of_run(conn, run.id) == []
+
+
+@pytest.mark.parametrize("ordered", ["interrupt", "pause"])
+async def test_i13_a_forged_order_starts_nothing_again_that_someone_has_stopped(
+    client: Client, sqlite: Database, bench: Bench, ordered: str
+) -> None:
+    """I13: a call that lost its worker does not start again in a run that was interrupted or paused meanwhile."""
+    slow, model = replace(bench.slow, effect="idempotent"), ListModel(says(call("slow", "{}", "c1")))
+    async with stack(client, sqlite, slow, model=model, working=False) as engine:
+        async with engine.worker(graceful_shutdown_seconds=0):
+            run = await engine.start()
+            await bench.started.wait()
+        await (
+            engine.interrupt(run) if ordered == "interrupt" else control.pause(engine.services, person("ann"), run.id)
+        )
+        order = RunToolInput(run_id=run.id, call="c1")
+        assert (await ActivityEnvironment().run(RunTool(engine.engine).run_tool, order)).state == "stopped"
+        assert (await engine.executions(run))["c1"].attempts == 1
+        await engine.workflow(run).terminate()

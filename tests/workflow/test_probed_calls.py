@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import svcs
@@ -14,6 +14,7 @@ from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
 from activities.engine import author_code
+from activities.engine.engine import OrderLocks
 from activities.run_tool import RunTool
 from turngate import DidNotHappen, Happened, Limits, ProbeAnswer, ToolContext, tool
 from turngate.domain.contract import RunToolInput
@@ -101,9 +102,9 @@ async def requests_of(engine: Stack, run: runs.Run) -> list[requests.Request]:
 
 
 async def another_attempt(engine: Stack, run: runs.Run, call_id: str) -> str:
-    """Try the call again, as Temporal does when an attempt times out."""
-    order = RunToolInput(run_id=run.id, call=call_id)
-    return (await ActivityEnvironment().run(RunTool(engine.engine).run_tool, order)).state
+    """Try the call again in another process, as Temporal does when an attempt times out."""
+    order, elsewhere = RunToolInput(run_id=run.id, call=call_id), replace(engine.engine, order_locks=OrderLocks())
+    return (await ActivityEnvironment().run(RunTool(elsewhere).run_tool, order)).state
 
 
 async def test_i3_a_lost_call_that_happened_has_the_result_its_probe_found(
