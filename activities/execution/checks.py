@@ -19,7 +19,7 @@ from activities.engine.engine import Engine
 from activities.engine.error_log import at_call
 from activities.execution import delegation, external_calls, lost_calls
 from activities.execution.door import Door, not_run
-from activities.execution.preflight import Findings
+from activities.execution.preflight import Findings, Inspection
 from activities.execution.redemption import Redeemed, Redemption, Settled, UnknownEnd, Waits
 from activities.execution.settlement import run_failure
 from activities.planning.control_calls import is_finish
@@ -135,9 +135,7 @@ async def show_what_an_edit_leaves_out(door: Door) -> Redemption | None:
     defaults = door.defaults_of_edit()
     if defaults is None:
         return None
-    if has_more_to_show(door.tool) and (door.findings is None or not door.findings.for_question):
-        return door.inspection("question")
-    return await door.ask_about_defaults(defaults)
+    return _look_for_question(door) or await door.ask_about_defaults(defaults)
 
 
 async def ask_about_edit(door: Door) -> Redemption | None:
@@ -149,13 +147,10 @@ async def ask_about_edit(door: Door) -> Redemption | None:
     verdict = await door.judge(digest, decided=True)
     if isinstance(verdict, Failure):
         return await door.refuse_edit(verdict)
-    if has_more_to_show(door.tool) and (door.findings is None or not door.findings.for_question):
-        return door.inspection("question")
     if verdict.answer == "allow":  # the rules have changed since
         verdict = Verdict.model_validate_json(door.call.verdict)
-    return await door.ask_about_edit(
-        verdict, f"A person edited the call, and rule {verdict.rule!r} asks about the edited one."
-    )
+    why = f"A person edited the call, and rule {verdict.rule!r} asks about the edited one."
+    return _look_for_question(door) or await door.ask_about_edit(verdict, why)
 
 
 async def take_answer(door: Door) -> Redemption | None:
@@ -202,16 +197,15 @@ async def obey_hooks(door: Door) -> Redemption | None:
 async def require_same_terms(door: Door) -> Redemption | None:
     """Ask about an edited call again when policy wants more for it than for the model's own: the edit is not a way around (I6).
 
-    The person who edited had the terms of the call that they were shown.
+    The person who edited had the terms of the call that they were shown. Nor was the edited call marked there as one that may
+    have happened already (I3).
     """
     stricter = door.stricter_terms()
     if stricter is None:
         return None
-    if has_more_to_show(door.tool) and (door.findings is None or not door.findings.for_question):
-        return door.inspection("question")
     by = None if door.approval is None else door.approval.decided_by
     why = f"{by} edited the call, and of the edited one: {stricter} (rule {door.verdict.rule!r})."
-    return await door.ask_about_edit(door.verdict, why)
+    return _look_for_question(door) or await door.ask_about_edit(door.verdict, why)
 
 
 async def inspect_first(door: Door) -> Redemption | None:
@@ -272,9 +266,7 @@ async def require_allow(door: Door) -> Redemption | None:
     verdict = with_judgement(door.verdict, planned, (await door.rules()).judge, digest=door.call.digest)
     if verdict.answer == "allow":
         return None
-    if has_more_to_show(door.tool) and (door.findings is None or not door.findings.for_question):
-        return door.inspection("question")
-    return await door.ask_overruled(verdict)
+    return _look_for_question(door) or await door.ask_overruled(verdict)
 
 
 CHECKS: Final[tuple[Check, ...]] = (
@@ -323,6 +315,12 @@ async def let_through(door: Door) -> Redemption:
         secrets=findings.secrets or {},
         precondition=findings.precondition,
     )
+
+
+def _look_for_question(door: Door) -> Inspection | None:
+    """Return the look at what a person is shown besides the arguments, before they are asked; None when it isn't needed."""
+    is_ready = not has_more_to_show(door.tool) or (door.findings is not None and door.findings.for_question)
+    return None if is_ready else door.inspection("question")
 
 
 def has_more_to_show(tool: Tool) -> bool:

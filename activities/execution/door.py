@@ -23,6 +23,7 @@ from turngate.domain.agents.app import Agent
 from turngate.domain.contract import RunToolInput
 from turngate.domain.digest import derived_id, idempotency_key
 from turngate.domain.origins.origin import OF_AN_EDIT, Origins
+from turngate.domain.policy.always_asked import MAY_HAVE_HAPPENED, REPEATED_BY_EDIT, asked_as_repeat
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.requests import ExecutionState, RequestKind
 from turngate.domain.text.durations import exact_span, span
@@ -102,22 +103,23 @@ class Door:
         on_record = await executions.on_record(conn, order.run_id, order.call)
         if on_record is None:
             raise LookupError(f"no planned call {order.call!r} in run {order.run_id!r}")
-        agent = await engine.agent_of(conn, on_record.run)
+        agent, call = await engine.agent_of(conn, on_record.run), on_record.call
+        repeats = call.edited_input is not None and await executions.edit_may_have_happened(conn, call)
         return cls(
             engine=engine,
             conn=conn,
             order=order,
             run=on_record.run,
-            call=on_record.call,
+            call=call,
             execution=on_record.execution,
             agent=agent,
-            known_tool=engine.tool(agent, on_record.call.tool_name),
+            known_tool=engine.tool(agent, call.tool_name),
             request=_last_request(on_record),
             findings=findings,
             end=end,
             stored_rules=on_record.stored_rules,
             is_last_open=on_record.is_last_open,
-            may_have_happened=on_record.may_have_happened,
+            may_have_happened=on_record.may_have_happened or repeats,
         )
 
     @property
@@ -225,7 +227,9 @@ class Door:
             decided=decided,
             may_have_happened=self.may_have_happened,
         )
-        return results.denied(verdict.rule, verdict.reason) if verdict.answer == "deny" else verdict
+        if verdict.answer == "deny":
+            return results.denied(verdict.rule, verdict.reason)
+        return asked_as_repeat(verdict) if self.is_edited and self.may_have_happened else verdict
 
     async def rules(self) -> RulesInForce:
         """Return the rules in force for the run, as this transaction sees them."""
@@ -352,6 +356,8 @@ class Door:
         approval = self.approval
         if approval is None or approval.verb != "edit":
             return None
+        if self.verdict.rule == MAY_HAVE_HAPPENED and approval.repeat_key != self.call.running_key:
+            return REPEATED_BY_EDIT
         return self.verdict.stricter_than(self._planned_verdict, approval.ask_terms)
 
     async def ask_about_edit(self, verdict: Verdict, why: str) -> AskAgain:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,9 +17,11 @@ from approvals_api.validation.errors import invalid
 from approvals_api.validation.exact_json import parse_exact
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.origins.origin import OF_AN_EDIT
+from turngate.domain.policy.always_asked import REPEATED_BY_EDIT
 from turngate.domain.policy.grants import Grant
 from turngate.domain.policy.policy import Policy, Verdict, VerdictKind, parse_policy
 from turngate.domain.policy.terms import PLAIN_TERMS
+from turngate.domain.tools.defaults import stored as stored_defaults
 from turngate.domain.tools.known_tools import KnownTool
 from turngate.policies.explain import AskedCall, PlacedRule, explain, in_order
 from turngate.policies.facts import DISTRUSTED, UNREADABLE, lies_in, without_permissions
@@ -28,7 +30,7 @@ from turngate.store.database import Connection
 from turngate.store.policy import grants, policies, recorded_calls
 from turngate.store.policy.policies import PublishedPolicy
 from turngate.store.requests.requests import Request
-from turngate.store.runs import calls, runs
+from turngate.store.runs import calls, executions, runs
 from turngate.store.runs.starters import starters_of
 from turngate.wire.orders import PolicyQuestion
 from turngate.wire.policy import CallPlace, Explanation, ShadowChange, ShadowReport
@@ -197,6 +199,10 @@ async def judge_edit(services: Services, request: Request, args: str) -> str | N
         call = await calls.get(conn, request.run_id, request.tool_call_id)
         if run is None or call is None or run.world is not None:
             return None  # its own overrides may bring other rules, which the door reads
+        defaults = request.tool.defaults_of_edit(args, request.input, request.left_out)
+        edited = replace(call, edited_input=args, defaults=stored_defaults(defaults))
+        is_new = edited.running_key != request.repeat_key
+        repeats = is_new and await executions.edit_may_have_happened(conn, edited)
         known = await known_call(conn, request.tool_name, request.agent, run.workspace, None)
         starters = await starters_of(conn, run, until=request.created_at)
     edited_call = AskedCall(
@@ -207,15 +213,17 @@ async def judge_edit(services: Services, request: Request, args: str) -> str | N
         run_id=run.id,
         starters=starters,
         origins=OF_AN_EDIT,
-        defaults=request.tool.defaults_of_edit(args, request.input, request.left_out),
+        defaults=defaults,
     )
     explanation = explain(known.rules, edited_call, grants=known.grants, used=known.used)
     if explanation.answer == "deny":
         why = f"the edited call is denied by policy rule {explanation.rule!r}: {explanation.reason}"
         raise invalid("/args", why, code="invalid_edit")
+    if repeats:
+        return REPEATED_BY_EDIT
     if explanation.answer == "allow":
         return None
     # Where only the tool's own ask decides, it asks on plain terms, or allows.
     terms = explanation.terms or PLAIN_TERMS
-    edited = Verdict(answer="ask", rule=explanation.rule, reason="", risk=explanation.risk, terms=terms)
-    return edited.stricter_than(Verdict.model_validate_json(call.verdict), request.ask_terms)
+    verdict = Verdict(answer="ask", rule=explanation.rule, reason="", risk=explanation.risk, terms=terms)
+    return verdict.stricter_than(Verdict.model_validate_json(call.verdict), request.ask_terms)

@@ -26,6 +26,7 @@ from turngate import (
     ToolFailure,
     tool,
 )
+from turngate.domain.errors import ConflictError
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
 from turngate.store.database import Database
@@ -362,3 +363,53 @@ async def test_i3_no_other_run_repeats_what_may_have_happened(client: Client, da
         last = await engine.start()
         assert (await engine.ended(last)).status == "completed"
     assert len(bank.booked["loses_its_first"]) == 3
+
+
+@pytest.mark.parametrize("edited", ["after the first has ended", "while the first runs"])
+async def test_i3_i6_an_edit_that_repeats_what_may_have_happened_is_asked_about(
+    client: Client, sqlite: Database, bench: Bench, edited: str
+) -> None:
+    """I3, I6: an edit into a call that may have happened already doesn't run before a person has seen it marked as such."""
+
+    @tool(effect="once", ask=True)
+    async def pay(params: Amount) -> str:
+        """Pay."""
+        bench.paid.append(params.cents)
+        if len(bench.paid) > 1:
+            return "paid"
+        bench.started.set()
+        await bench.release.wait()
+        raise ConnectionResetError
+
+    both = [call("pay", f'{{"cents": {cents}}}', f"c{cents}") for cents in (1, 2)]
+    model, limits = ListModel(says(*both), says("Done.")), Limits(concurrency=1)
+    async with stack(client, sqlite, pay, model=model, limits=limits) as engine:
+        run = await engine.start()
+        first, second = [await first_request(engine, run, each.tool_call_id) for each in both]
+        await engine.decide(first, "approve")
+        await bench.started.wait()
+        if edited == "while the first runs":
+            await engine.decide(second, "edit", args='{ "cents": 1 }')
+            bench.release.set()
+        else:
+            bench.release.set()
+            await engine.request(run, kind="outcome")
+            with pytest.raises(ConflictError, match="it may have happened already"):
+                await engine.decide(second, "edit", args='{ "cents": 1 }')
+        repeat = await engine.request(run, kind="approval")
+        assert (repeat.input, repeat.rule, repeat.risk) == ('{ "cents": 1 }', "may-have-happened", "high")
+        assert bench.paid == [1]
+        await engine.decide(repeat, "edit", args='{"cents": 1}')  # it is marked for the person who edits it now
+        await engine.decide(await engine.request(run, kind="outcome"), "respond", outcome="tell_model")
+        assert (await engine.ended(run)).status == "completed"
+    assert bench.paid == [1, 1]
+
+
+async def first_request(engine: Stack, run: runs.Run, tool_call_id: str) -> requests.Request:
+    async def look() -> requests.Request | None:
+        async with engine.database.read() as conn:
+            return next(
+                (each for each in await requests.of_run(conn, run.id) if each.tool_call_id == tool_call_id), None
+            )
+
+    return await until(look, f"request about {tool_call_id}")

@@ -13,6 +13,8 @@ MAY_HAVE_HAPPENED: Final = "may-have-happened"
 """The rules by which such calls are asked about: their processes would run unconfined, or with the network; the same ``once``
 call started before, and no one knows whether it took effect (I3)."""
 SAME_CALL: Final = "The same call started before, and no one knows whether it took effect. This would be another."
+REPEATED_BY_EDIT: Final = "it may have happened already"
+"""What makes an edited call one that is asked about again."""
 
 
 def always_asked(verdict: Verdict, tool: Tool, params: Any, *, may_have_happened: bool = False) -> Verdict:
@@ -24,9 +26,14 @@ def always_asked(verdict: Verdict, tool: Tool, params: Any, *, may_have_happened
     if verdict.answer != "allow":
         return verdict
     if may_have_happened and tool.effect == "once":
-        return Verdict(answer="ask", rule=MAY_HAVE_HAPPENED, reason=SAME_CALL, risk="high")
+        return asked_as_repeat(verdict)
     confinement = None if tool.confinement is None else tool.confinement(params)
     if confinement is None or not confinement.always_asks:
         return verdict
     rule = NETWORK if confinement.confined else UNCONFINED
     return Verdict(answer="ask", rule=rule, reason=confinement.text, risk="high")
+
+
+def asked_as_repeat(verdict: Verdict) -> Verdict:
+    """Return the verdict for a call that may have happened already, and that rules allow, or ask about: on their terms."""
+    return Verdict(answer="ask", rule=MAY_HAVE_HAPPENED, reason=SAME_CALL, risk="high", terms=verdict.terms)

@@ -54,13 +54,15 @@ _IS_LAST_OPEN = ~exists().where(
 
 
 _OTHER = executions.alias()
-_MAY_HAVE_HAPPENED = exists().where(
+_AN_UNKNOWN_START = exists().where(
+    (_OTHER.c.run_id != calls.c.run_id) | (_OTHER.c.tool_call_id != calls.c.tool_call_id), may_have_happened(_OTHER)
+)
+_MAY_HAVE_HAPPENED = _AN_UNKNOWN_START.where(
     calls.c.repeat_key != literal_column("''"),
     calls.c.edited_input.is_(None),
     _OTHER.c.repeat_key == calls.c.repeat_key,
-    (_OTHER.c.run_id != calls.c.run_id) | (_OTHER.c.tool_call_id != calls.c.tool_call_id),
-    may_have_happened(_OTHER),
 )
+_EDIT_MAY_HAVE_HAPPENED = select(_AN_UNKNOWN_START.where(_OTHER.c.repeat_key == bindparam("key"))).where(_THIS_CALL)
 _ON_RECORD = (
     select(calls, executions, runs, requests, *GLANCE, _IS_LAST_OPEN, _MAY_HAVE_HAPPENED)
     .select_from(
@@ -217,6 +219,14 @@ async def on_record(conn: Connection, run_id: str, tool_call_id: str) -> OnRecor
         is_last_open=bool(is_last_open),
         may_have_happened=bool(may_have_happened),
     )
+
+
+async def edit_may_have_happened(conn: Connection, edited: Call) -> bool:
+    """Tell whether an edited ``once`` call may have happened already, as :class:`OnRecord` does for one as the model made it."""
+    if edited.effect != "once":
+        return False
+    wanted = {"run": edited.run_id, "call": edited.tool_call_id, "key": edited.running_key}
+    return bool((await conn.execute(_EDIT_MAY_HAVE_HAPPENED, wanted)).scalar_one())
 
 
 async def siblings(conn: Connection, run_id: str, tool_call_id: str, *, limit: int) -> list[Sibling]:
