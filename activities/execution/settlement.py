@@ -15,7 +15,7 @@ from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
 from turngate.store.database import Connection
 from turngate.store.events import events
-from turngate.store.evidence import running_digest
+from turngate.store.evidence import running_digests
 from turngate.store.runs import calls, executions, runs, whole_results
 from turngate.store.together import NO_WRITES, Writes
 
@@ -115,8 +115,7 @@ async def refuse(conn: Connection, call: calls.Call, failure: Failure, *, approv
     settled = await calls.settle(conn, call.run_id, call.tool_call_id, failure, nonce=call.nonce)
     payload = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "kind": failure.kind}
     of_request = {} if approved is None else {"request_id": approved}
-    running = {} if call.edited_input is None else {call.tool_call_id: running_digest(call)}
-    digests = events.digests(result={call.tool_call_id: settled}, running=running)
+    digests = events.digests(result={call.tool_call_id: settled}, running=running_digests(call))
     await events.append(conn, call.run_id, [("call.closed", {**payload, **of_request, **digests})])
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Boolean, Column, Integer, Table, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
+from support.compared_columns import compared_columns
 from support.engine import OPERATOR, Cast, ListModel, Script, Stack, call, says, stack
 from support.tools import Amount, Bench, Name
 from temporalio.client import Client
@@ -63,7 +64,7 @@ from turngate.store.tables import (
     requests,
     whole_results,
 )
-from turngate.store.tables.evidence import TABLES, compared_columns
+from turngate.store.tables.evidence import TABLES
 from turngate.toolkits.control_calls import finish
 from turngate.wire.orders import MessageOrder, ScheduleOrder
 

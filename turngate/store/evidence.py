@@ -45,6 +45,7 @@ from turngate.store.tables.evidence import (
     CONTENT,
     DIGESTS,
     FACTS,
+    RELATED,
     RUN,
     TABLES,
     UNCHANGED,
@@ -101,15 +102,17 @@ def running_digest(call: Call) -> str:
 
 
 def planned_digests(planned: Sequence[Call]) -> dict[str, dict[str, str]]:
-    """Return the digests of calls that have just been planned, as :func:`turngate.store.events.events.digests` takes them.
-
-    ``running`` has those of which more or other than the model wrote runs: what it leaves out, or in a dry run an edit of then.
-    """
-    otherwise = [each for each in planned if each.edited_input is not None or each.defaults is not None]
+    """Return the digests of calls that have just been planned, as :func:`turngate.store.events.events.digests` takes them."""
     return {
         "call": {each.tool_call_id: call_row_digest(each) for each in planned},
-        "running": {each.tool_call_id: running_digest(each) for each in otherwise},
+        "running": running_digests(*planned),
     }
+
+
+def running_digests(*of: Call) -> dict[str, str]:
+    """Return the digests of what runs, by call, of those of which more or other than the model wrote does."""
+    otherwise = [each for each in of if each.edited_input is not None or each.defaults is not None]
+    return {each.tool_call_id: running_digest(each) for each in otherwise}
 
 
 def digests_of_call(call: Call) -> dict[str, dict[str, str]]:
@@ -495,7 +498,7 @@ class _RunEvidence:
                 yield _differs(None, problem, self.run_id)
             for approval in approvals:
                 decision = self.decisions.get(approval["decision_id"])
-                for name in ("request_id", "decided_by", "message", "created_at"):
+                for name in RELATED["approvals"].split():
                     if decision is not None and approval[name] != getattr(decision, name):
                         named = f"approvals {approval['decision_id']}, {name}"
                         yield _differs(None, f"{named}: it is not that of its decision", self.run_id)

@@ -418,12 +418,3 @@ TABLES_NOT_COMPARED: Final[Mapping[str, str]] = {
     "key_ring": "a key that was changed opens nothing",
 }
 """Tables → why no one relies on any of their columns."""
-
-
-def compared_columns(table: str) -> frozenset[str]:
-    """Return the columns of a table that are compared with the log, or with rows that are."""
-    if table not in TABLES:
-        return frozenset(RELATED.get(table, "").split())
-    digested = {name for each in DIGESTS.values() if each.table == table for name in each.columns}
-    columns_of_facts = {name for facts in FACTS.values() for each in facts if each.table == table for name in each.says}
-    return frozenset({*digested, *columns_of_facts, *TABLES[table].key, *RELATED.get(table, "").split()})
