@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from temporalio.client import Client
-from temporalio.worker import WorkerDeploymentConfig, WorkerTuner
+from temporalio.worker import WorkerDeploymentConfig
 
 from activities.call_model import CallModel
 from activities.close_step import CloseStep
@@ -84,7 +84,6 @@ class WorkerOptions:
         graceful_shutdown_seconds: how long running activities may continue after the worker must stop.
         deployment: the worker's build; None: it has none, so it takes every run.
         pollers: requests for tasks that wait at Temporal at once, for each kind of task on each lane. None: the SDK's number.
-        tuner: makes what hands out so many slots; None: the SDK's.
     """
 
     max_cached_workflows: int = 1000
@@ -93,7 +92,6 @@ class WorkerOptions:
     graceful_shutdown_seconds: float = 5.0
     deployment: WorkerDeploymentConfig | None = None
     pollers: int | None = None
-    tuner: Callable[[int], WorkerTuner] | None = None
 
 
 def build_worker(client: Client, engine: Engine, task_queue: str, options: WorkerOptions | None = None) -> WorkerGroup:
@@ -132,5 +130,4 @@ def build_worker(client: Client, engine: Engine, task_queue: str, options: Worke
         grace=timedelta(seconds=options.graceful_shutdown_seconds),
         deployment=options.deployment,
         pollers=options.pollers,
-        tuner=options.tuner,
     )

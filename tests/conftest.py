@@ -116,14 +116,6 @@ def plain_logging() -> None:
         structlog.configure(processors=[structlog.processors.add_log_level, plain])
 
 
-@pytest.fixture(autouse=True)
-def no_tenant() -> Iterator[None]:
-    """Take back what ``--tenants`` and ``--tenant`` of a command in this process wrote into the environment."""
-    yield
-    for name in ("TURNGATE_TENANTS", "TURNGATE_TENANT"):
-        os.environ.pop(name, None)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def password_hasher() -> PasswordHasher:
     """The product's hasher. This process gets a cheaper one, because the real one takes a fifth of a second of CPU each time.

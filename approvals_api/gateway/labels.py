@@ -31,16 +31,11 @@ Attributes = Literal["on", "off", "missing", "unknown"]
 
 @dataclass(frozen=True, kw_only=True)
 class LabelSettings:
-    """What runs are labelled with.
-
-    ``tenant``: whose deployment this is, for a search attribute and the fairness key; None: no one's, and the fairness key is
-    the agent.
-    """
+    """What runs are labelled with."""
 
     search_attributes: bool = True
     priority: bool = True
     fairness: bool = True
-    tenant: str | None = None
 
 
 class Labels:

@@ -19,7 +19,7 @@ from turngate.domain.errors import ConfigurationError
 
 _NONE: Final = urlsplit("")
 _address: ContextVar[SplitResult] = ContextVar("public_address", default=_NONE)
-"""Of the app that answers: one process may serve several tenants."""
+"""Of the app that answers."""
 _LINK: Final = re.compile(r'( (?:href|src|action|formaction)=")/')
 """In HTML of our templates. Text of others can't look like it: its quotes are escaped."""
 

@@ -185,9 +185,7 @@ def turn_input(services: Services, run: Run, agent: PublishedAgent, state: TurnS
 
 async def run_labels(services: Services, run: Run) -> RunLabels:
     """Return the labels of a run. Never raises: while the store is away, they lack its starter."""
-    return labels_of(
-        run, tenant=services.gateway.labels.settings.tenant, starter=await _pseudonym(services, run.started_by)
-    )
+    return labels_of(run, starter=await _pseudonym(services, run.started_by))
 
 
 async def schedule_labels(services: Services, schedule: Schedule) -> RunLabels:
@@ -196,7 +194,6 @@ async def schedule_labels(services: Services, schedule: Schedule) -> RunLabels:
         agent=schedule.agent,
         source="schedule",
         priority=UNATTENDED,
-        tenant=services.gateway.labels.settings.tenant,
         starter=await _pseudonym(services, schedule.created_by),
         schedule=schedule.id,
     )

@@ -34,7 +34,6 @@ from bench import (
     latency,
     long_run,
     metered,
-    neighbours,
     origins,
     precedents,
     restarts,
@@ -80,7 +79,6 @@ NAMES = (
     "long-run",
     "restarts",
     "metrics",
-    "neighbours",
 )
 WITH_DATABASES = {
     "inbox": inbox.measure,
@@ -94,7 +92,6 @@ OF_TURNS = {"throughput", "latency", "history", "storage"}
 ON_POSTGRESQL = {*WITH_DATABASES, *OF_TURNS, "through-api"} - {"history"}
 BY_HAND = {
     *("precedents", "storage", "commits", "large-inbox", "crowd", "long-run", "restarts", "metrics", "encryption"),
-    "neighbours",
 }
 """Minutes long: measured only when they are asked for."""
 
@@ -243,8 +240,6 @@ async def _by_hand(
         figures += await _timed(long_run.measure(client, directory, scale, server_pid=server_pid))
     if "metrics" in only:
         figures += await _timed(metered.measure(client, directory, scale, server_pid=server_pid))
-    if "neighbours" in only:
-        figures += await _timed(neighbours.measure(directory / "neighbours", temporal_address, scale))
     if "restarts" in only:
         figures += await _timed(restarts.measure(directory / "restarts", scale))
     return figures

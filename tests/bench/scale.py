@@ -13,7 +13,7 @@ class Scale:
     ``reads``: ungated calls in one step. ``crowd_seconds``: after which none of the ``crowd_people`` begins another
     decision about the ``crowd_runs`` times ``crowd_calls`` requests. ``long_run_steps``: of the one
     very long run. ``waiting_worker``, ``waiting_all``: runs that wait while the worker, or everything, is killed.
-    ``neighbour_…``: of a tenant's runs beside another's waiting ones. ``chunks``: of each streamed answer.
+    ``chunks``: of each streamed answer.
     ``large_…``: of the large inbox. ``twins``: of some of the ``decided`` requests, to be found.
     """
 
@@ -46,9 +46,6 @@ class Scale:
     long_run_steps: int = 10_000
     waiting_worker: int = 500
     waiting_all: int = 2_000
-    neighbour_waiting: int = 10_000
-    neighbour_runs: int = 60
-    neighbour_warm_up: int = 5
 
 
 FULL = Scale()
@@ -78,6 +75,4 @@ QUICK = Scale(
     long_run_steps=400,
     waiting_worker=20,
     waiting_all=40,
-    neighbour_waiting=300,
-    neighbour_runs=15,
 )

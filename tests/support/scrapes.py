@@ -91,5 +91,5 @@ async def metered(client: Client, database: Database, **watched: Any) -> AsyncIt
     listener = listen("127.0.0.1", 0)
     port = listener.getsockname()[1]
     watch = Watched(database=database, temporal=Gateway(own), **watched)
-    async with serving_metrics(listener, [database], Settings(metrics_port=1), watched=[watch] if watch else ()):
+    async with serving_metrics(listener, database, Settings(metrics_port=1), watched=watch):
         yield own, Port(port)

@@ -18,7 +18,6 @@ from turngate.models.profiles import load_profiles
 from turngate.models.scripted import ScriptedModel
 from turngate.notifications.configuration import read_tables
 from turngate.runtime.policy_files import read_policy
-from turngate.runtime.tenants import load_tenants
 
 SAMPLES = [
     pytest.param(page, number, id=f"{page.stem}-{number}") for page in PAGES for number in range(len(samples_of(page)))
@@ -64,7 +63,7 @@ FILES = [
 
 @pytest.mark.parametrize(("language", "sample"), FILES)
 def test_a_sample_of_a_file_is_one(language: str, sample: str, tmp_path: Path) -> None:
-    """Turngate reads it: a policy, channels, retention, tenants, profiles of models, cases, a script; or it is another's JSON."""
+    """Turngate reads it: a policy, channels, retention, profiles of models, cases, a script; or it is another's JSON."""
     file = tmp_path / f"sample.{language}"
     file.write_text(sample, encoding="utf-8")
     if language == "json":
@@ -75,8 +74,6 @@ def test_a_sample_of_a_file_is_one(language: str, sample: str, tmp_path: Path) -
         assert read_tables(file)
     elif 'keep = "' in sample:
         assert read_retention(sample)
-    elif "\nhosts = [" in sample:
-        assert load_tenants(file, "default")
     elif "[profile." in sample:
         assert load_profiles(file)
     else:

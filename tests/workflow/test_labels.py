@@ -202,16 +202,16 @@ async def test_a_fire_hands_its_labels_on(client: Client, sqlite: Database, benc
 async def test_switches_switch_off_each_alone(client: Client, sqlite: Database, bench: Bench) -> None:
     """Without search attributes, priority or fairness: only that is missing, also of what a person decided."""
     async with stack(client, sqlite, bench.pay, model=Script(says("I pay.", PAY), says("Done."))) as engine:
-        gateway(engine, search_attributes=False, priority=False, tenant="acme")
+        gateway(engine, search_attributes=False, priority=False)
         run = await engine.start()
         assert await labelled(engine, run.id) == {}
-        assert await priority_of(engine, run.id) == Priority(fairness_key="acme")
+        assert await priority_of(engine, run.id) == Priority(fairness_key="agent")
         await engine.decide(await engine.request(run), "approve")
         assert (await engine.ended(run)).status == "completed"
         assert await priorities_of(engine, run.id, "run_tool") == [0]
-        gateway(engine, fairness=False, tenant="acme")
+        gateway(engine, fairness=False)
         run = await engine.start()
-        assert (await labelled(engine, run.id))["tenant"] == "acme"
+        assert (await labelled(engine, run.id))["agent"] == "agent"
         assert await priority_of(engine, run.id) == Priority(priority_key=ATTENDED)
         await engine.interrupt(run)
         assert (await engine.ended(run)).status == "interrupted"

@@ -16,7 +16,6 @@ import uvicorn
 from fastapi import FastAPI
 from sse_starlette.sse import AppStatus
 
-from approvals_api.http.hosts import HostApps
 from turngate.cli.bounded_http import ConnectionLimits, bounded_http, default_limits
 from turngate.domain.errors import ConfigurationError, UnavailableError
 
@@ -77,7 +76,7 @@ class ApiServer:
 
     def __init__(
         self,
-        app: FastAPI | HostApps,
+        app: FastAPI,
         listener: socket.socket,
         *,
         access_log: bool = False,
@@ -123,8 +122,7 @@ class ApiServer:
 
         Every answer asks its client to close the connection: the next one goes to another API.
         """
-        for app in self._app.apps if isinstance(self._app, HostApps) else (self._app,):
-            app.state.draining = True
+        self._app.state.draining = True
         await asyncio.sleep(seconds)
 
     async def stop(self) -> None:

@@ -32,7 +32,7 @@ def api_settings(
     known_as = {urlsplit(url).hostname for url in (settings.resolved_api_url, settings.resolved_public_url)}
     return ApiSettings(
         host=settings.api_host,
-        more_host_names=frozenset(name for name in (*known_as, *settings.host_names) if name),
+        more_host_names=frozenset(name for name in known_as if name),
         channels=channels,
         heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,
         public_url=settings.public_url or settings.api_url,
@@ -54,8 +54,6 @@ def api_settings(
 
 def login_link_command(settings: Settings) -> str:
     """Return the command that prints a link into this very stack, in any directory of this machine."""
-    if settings.tenant is not None:
-        return LOGIN_LINK.replace(" ", f" --tenant {settings.tenant} ", 1)
     return f"{LOGIN_LINK} --data-dir {shlex.quote(str(settings.data_dir))}"
 
 
@@ -74,7 +72,6 @@ def label_settings(settings: Settings) -> LabelSettings:
         search_attributes=settings.search_attributes,
         priority=settings.priority,
         fairness=settings.fairness,
-        tenant=settings.tenant,
     )
 
 

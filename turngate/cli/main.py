@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -64,23 +63,8 @@ def root(
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
-    tenants: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="The file of the tenants.", show_default="$TURNGATE_TENANTS, else no tenants"
-        ),
-    ] = None,
-    tenant: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The tenant that the command is about.", show_default="$TURNGATE_TENANT"),
-    ] = None,
 ) -> None:
     """Turngate runs AI agents whose tool calls wait for a person's consent."""
-    # In the environment, where every command reads its settings, and the processes that it starts.
-    if tenants is not None:
-        os.environ["TURNGATE_TENANTS"] = str(tenants.resolve())
-    if tenant is not None:
-        os.environ["TURNGATE_TENANT"] = tenant
     if context.invoked_subcommand != "doctor" and any(name.upper().startswith("TURNGATE_") for name in os.environ):
         from turngate.cli.commands.serve.settings import unknown_settings  # noqa: PLC0415 - a list of commands needs none
 

@@ -72,7 +72,7 @@ async def whole_stack(
             settings.model_copy(update={"temporal_address": temporal_address}), terminal.note, database
         )
         watched = watched_by_api(settings, client, database, channels)
-        await running.enter_async_context(serving_metrics(metrics, [database], settings, watched=[watched]))
+        await running.enter_async_context(serving_metrics(metrics, database, settings, watched=watched))
         await stores.ensure_cli_token(database, settings.data_dir)
         if isinstance(app, Workshop):
             worker = await running.enter_async_context(app.serving(temporal_address))
@@ -94,12 +94,7 @@ async def whole_stack(
 
 
 def require_no_other_stack(settings: Settings) -> None:
-    """Raise ConfigurationError when a stack already runs from this data directory, or where one can't: with tenants."""
-    if settings.tenants is not None:
-        raise ConfigurationError(
-            "a deployment with tenants runs in parts: `turngate tenants create`, then `turngate api` and `turngate worker`, with "
-            "a Temporal server of its own. To run everything in one process, unset TURNGATE_TENANTS"
-        )
+    """Raise ConfigurationError when a stack already runs from this data directory."""
     other = RunningStack.read(settings.data_dir)
     if other is not None:
         raise ConfigurationError(

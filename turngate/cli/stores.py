@@ -25,8 +25,8 @@ from turngate.store.database import Connection, Database
 async def opened_store(settings: Settings, *, migrate: bool | None = None) -> AsyncIterator[Database]:
     """Open the store, and require the schema of this version.
 
-    ``migrate``: bring the schema up to date first, and give people ids if the store is new. None does that for the embedded
-    default only, which has no other owner.
+    ``migrate``: bring the schema up to date first, and give people ids if the store is new. True also creates the PostgreSQL
+    schema and role that the URL names. None does that for the embedded default only, which has no other owner.
 
     Raises:
         ConfigurationError: the data directory cannot be written, or the schema is not that of this version.
@@ -35,7 +35,7 @@ async def opened_store(settings: Settings, *, migrate: bool | None = None) -> As
     database = Database(settings.resolved_database_url)
     settings.ensure_data_dir()
     try:
-        await _require_apart(database)
+        await _require_apart(database, creating=migrate is True)
         migrate = migrate or (migrate is None and settings.database_url is None)
         if migrate:
             close_new_database(settings)
@@ -52,12 +52,19 @@ async def opened_store(settings: Settings, *, migrate: bool | None = None) -> As
         await database.close()
 
 
-async def _require_apart(database: Database) -> None:
-    """Raise ConfigurationError unless a tenant's role reaches no other tenant's schema."""
+async def _require_apart(database: Database, *, creating: bool) -> None:
+    """Raise ConfigurationError unless the role of a store that is one schema reaches no other schema.
+
+    ``creating``: create role and schema if they are missing.
+    """
     if database.binding is None or database.binding.role is None:
         return
     owner = Database(unbound_url(database.url))
     try:
+        if creating:
+            async with owner.write() as conn:
+                await binding.create(conn, database.binding)
+            return
         async with owner.read() as conn:
             binding.require_apart(await binding.problems(conn, database.binding), database.binding)
     finally:
@@ -97,19 +104,13 @@ def close_new_database(settings: Settings) -> None:
     Its ``-wal`` and ``-shm`` get the mode of the file. Raises ConfigurationError when it cannot be created.
     """
     for file in settings.database_files:
-        _create_closed(file, with_directory=settings.tenant is not None)
-
-
-def _create_closed(file: Path, *, with_directory: bool) -> None:
-    try:
-        if with_directory:
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        create_closed(file)
-    except OSError as error:
-        raise ConfigurationError(
-            f"the database {file} cannot be written ({error.strerror}): check TURNGATE_DATABASE_URL, or the data "
-            "directory's owner"
-        ) from None
+        try:
+            create_closed(file)
+        except OSError as error:
+            raise ConfigurationError(
+                f"the database {file} cannot be written ({error.strerror}): check TURNGATE_DATABASE_URL, or the data "
+                "directory's owner"
+            ) from None
 
 
 async def give_ids_if_new(database: Database) -> None:

@@ -25,11 +25,11 @@ def find_address(settings: Settings) -> str | None:
     """
     if settings.temporal_address is not None:
         return settings.temporal_address
-    note = RunningStack.read(settings.stack_dir)
+    note = RunningStack.read(settings.data_dir)
     if note is not None:
         return note.temporal_address
     try:
-        port = int((settings.stack_dir / TEMPORAL_PORT).read_text(encoding="utf-8"))
+        port = int((settings.data_dir / TEMPORAL_PORT).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return f"127.0.0.1:{port}"

@@ -8,7 +8,6 @@
     runtime.json       where the running stack (``turngate up``) listens; gone when it is down
     token              the API token of this user's own commands
     models.toml        model profiles, if the user put them here
-    tenants/           a data directory for each tenant, where there are some
 
 Only its owner may enter the directory and read these files, whatever their modes were before.
 
@@ -40,8 +39,6 @@ TEMPORAL_DB: Final = "temporal.db"
 TEMPORAL_LOCK: Final = "temporal.lock"
 TEMPORAL_PORT: Final = "temporal.port"
 TEMPORAL_LOG: Final = Path("logs") / "temporal.log"
-TENANTS: Final = "tenants"
-"""The directory of the tenants' own directories, beside what it divides."""
 FORMER_DATA_DIR: Final = Path(".turngate")
 """Where the data directory of a project was in version 0.1.0: inside the project, within reach of agents that work there."""
 
@@ -174,7 +171,7 @@ def _own_files(path: Path) -> Iterator[Path]:
 
 
 def _is_of_something_else(path: Path) -> bool:
-    names = {each.name for each in path.iterdir()} - {"lost+found", TEMPORAL_LOG.parent.name, TENANTS}
+    names = {each.name for each in path.iterdir()} - {"lost+found", TEMPORAL_LOG.parent.name}
     return bool(names) and not any(name.startswith(OWN_PREFIXES) for name in names)
 
 

@@ -24,14 +24,12 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.text.sqlite_urls import sqlite_file, sqlite_url
 from turngate.runtime.locations import (
-    TENANTS,
     data_dir_of_stack,
     default_data_dir,
     ensure_data_dir,
     require_no_former_data_dir,
 )
 from turngate.runtime.secret_files import SUFFIX, secrets_from_files
-from turngate.runtime.tenants import OF_ONE_TENANT, PATHS, SECRET_FILE, SECRETS, Tenant, load_tenants, named
 from turngate.runtime.traces.switch import Traces, TraceSettings, trace_settings
 
 ENV_PREFIX: Final = "TURNGATE_"
@@ -195,7 +193,6 @@ class Settings(BaseSettings):
 
     ``metrics_port``: where this process serves metrics for Prometheus, on ``metrics_host``; None: nowhere.
 
-    ``give_way_at``: how busy processors must be, of 1.0, before the busiest tenant of a worker makes room for others; 1: never.
     ``retention``: the file that says what is kept for how long; None: everything is kept. ``retention_every_seconds``: how often
     an API applies it; 0: only ``turngate retention run`` does.
     ``session_idle_seconds``: after this time without a request, a browser must log in again. ``rate_limits`` None: failed
@@ -209,8 +206,6 @@ class Settings(BaseSettings):
     ``traces``: ``auto`` exports them where OpenTelemetry's own variables name a collector; ``trace_names``: with people's names.
     ``oidc_*``: an OpenID provider with which people log in; comma-separated values of ``oidc_role_claim`` give the roles,
     which are asked for again after ``oidc_session_seconds``.
-    ``tenants``: the file of the tenants; None: there are none. ``tenant``: whose settings these are; None, where there are
-    tenants: those of a process that serves several, and no store can be opened with them.
     """
 
     model_config = SettingsConfigDict(
@@ -286,7 +281,6 @@ class Settings(BaseSettings):
     fairness: bool = True
     tool_calls_at_once: AtOnce = 100
     model_requests_at_once: AtOnce | None = None
-    give_way_at: Annotated[float, Field(gt=0, le=1)] = 0.3
 
     model: str | None = None
     models_file: Annotated[Path, AfterValidator(_absolute)] | None = None
@@ -302,9 +296,6 @@ class Settings(BaseSettings):
     openai_api_key: SecretStr | None = Field(
         default=None, validation_alias=AliasChoices("TURNGATE_OPENAI_API_KEY", "OPENAI_API_KEY")
     )
-
-    tenants: Annotated[Path, AfterValidator(_absolute)] | None = None
-    tenant: str | None = None
 
     metrics_host: str = "127.0.0.1"
     metrics_port: Port | None = None
@@ -353,21 +344,7 @@ class Settings(BaseSettings):
 
     @property
     def resolved_database_url(self) -> str:
-        """Return the SQLAlchemy URL (``sqlite`` or ``postgresql+psycopg``). May contain a password.
-
-        Raises ConfigurationError where there are tenants and these are not the settings of one: no store is opened by mistake.
-        """
-        if self.tenants is not None and self.tenant is None:
-            names = ", ".join(each.name for each in self.all_tenants())
-            raise ConfigurationError(
-                f"this deployment has tenants, and each has its own store: put `--tenant NAME` before the command, or set "
-                f"TURNGATE_TENANT; there are: {names}"
-            )
-        return self.shared_database_url
-
-    @property
-    def shared_database_url(self) -> str:
-        """Return the database's URL, without a tenant's schema unless these are a tenant's settings."""
+        """Return the SQLAlchemy URL (``sqlite`` or ``postgresql+psycopg``). May contain a password."""
         if self.database_url is None:
             return sqlite_url(self.data_dir / "turngate.db")
         scheme, _separator, rest = self.database_url.get_secret_value().partition("://")
@@ -385,68 +362,6 @@ class Settings(BaseSettings):
         return (sqlite_file(url),) if url.startswith(SQLITE_SCHEMES) else ()
 
     @property
-    def stack_dir(self) -> Path:
-        """Return the data directory of the whole deployment, in which those of its tenants are."""
-        return self.data_dir if self.tenant is None else self.data_dir.parents[1]
-
-    @property
-    def host_names(self) -> frozenset[str]:
-        """Return a tenant's host names; empty: these are not a tenant's settings."""
-        if self.tenant is None:
-            return frozenset()
-        return frozenset(named(self.all_tenants(), self.tenant).hosts)
-
-    def all_tenants(self) -> tuple[Tenant, ...]:
-        """Return the file's tenants; none without a file. Raises as :func:`turngate.runtime.tenants.load_tenants`."""
-        return () if self.tenants is None else load_tenants(self.tenants, self.temporal_namespace)
-
-    def served(self) -> tuple[Settings, ...]:
-        """Return the settings of each tenant that a process with these settings serves; without tenants, these alone."""
-        if self.tenants is None or self.tenant is not None:
-            return (self,)
-        return tuple(self.of_tenant(each) for each in self.all_tenants())
-
-    def of_tenant(self, tenant: Tenant) -> Settings:
-        """Return the settings of one tenant. These: the deployment's.
-
-        Raises ConfigurationError: a value of the tenant's is wrong, or the deployment has one that no two tenants may share.
-        """
-        shared = sorted(name for name in OF_ONE_TENANT & self.model_fields_set if getattr(self, name) is not None)
-        if shared:
-            raise ConfigurationError(
-                f"{environment_names(shared[0])[0]} is set for all tenants, who must not share it: unset it, and write "
-                f"{shared[0]}{SECRET_FILE if shared[0] in SECRETS else ''} under [{tenant.name}.settings] in {self.tenants}"
-            )
-        inherited = {name: getattr(self, name) for name in self.model_fields_set}
-        address = urlsplit(self.resolved_public_url)
-        host = f"{tenant.hosts[0]}{'' if address.port is None else f':{address.port}'}"
-        own = {
-            "data_dir": self.data_dir / TENANTS / tenant.name,
-            "temporal_namespace": tenant.namespace,
-            "api_url": f"http://{tenant.hosts[0]}:{self.api_port}",
-            "public_url": f"{address.scheme}://{host}{address.path}",
-            "tenant": tenant.name,
-        }
-        own |= _own_values(tenant, self.tenants.parent if self.tenants else Path())
-        try:
-            settings = Settings(**{**inherited, **own})
-        except ValidationError as error:
-            problems = [_describe(issue) for issue in error.errors(include_url=False, include_context=False)]
-            raise ConfigurationError(f"settings of the tenant {tenant.name} are wrong: {'; '.join(problems)}") from None
-        return settings.model_copy(update={"database_url": settings._own_database(tenant)})
-
-    def _own_database(self, tenant: Tenant) -> SecretStr | None:
-        if self.database_url is None:
-            return None
-        url = self.shared_database_url
-        if not url.startswith(SQLITE_SCHEMES):
-            from turngate.store.connection import Binding, bound_url  # noqa: PLC0415 - SQLAlchemy is slow to import
-
-            return SecretStr(bound_url(url, Binding(schema=tenant.schema_name, role=tenant.role)))
-        file = sqlite_file(url)
-        return SecretStr(sqlite_url(file.parent / TENANTS / tenant.name / file.name))
-
-    @property
     def resolved_api_url(self) -> str:
         """Return where a client on this machine reaches the API, without a trailing slash."""
         if self.api_url is not None:
@@ -461,53 +376,16 @@ class Settings(BaseSettings):
 
     def ensure_data_dir(self) -> Path:
         """Create ``data_dir`` if necessary and prove that it can be written. Raises ConfigurationError if not."""
-        if self.tenant is not None:
-            ensure_data_dir(self.stack_dir)
         return ensure_data_dir(self.data_dir)
-
-
-def _own_values(tenant: Tenant, base: Path) -> dict[str, Any]:
-    """Return a tenant's own settings by field, with its secrets read. ``base``: of relative paths, the file's directory."""
-    own: dict[str, Any] = {}
-    files: dict[str, str] = {}
-    for key, value in tenant.settings.items():
-        secret = key.removesuffix(SECRET_FILE)
-        if key not in Settings.model_fields and secret in SECRETS:
-            files[f"{tenant.name}.{key}"] = str(base / Path(str(value)).expanduser())
-            own |= secrets_from_files({secret: (f"{tenant.name}.{secret}",)}, _as_variables(files))
-        else:
-            own[key] = base / Path(str(value)).expanduser() if key in PATHS else value
-    return own
-
-
-def _as_variables(files: Mapping[str, str]) -> dict[str, str]:
-    return {f"{name.removesuffix(SECRET_FILE)}{SUFFIX}": path for name, path in files.items()}
 
 
 def load_settings(**overrides: Any) -> Settings:
     """Build settings: ``overrides`` (by field name; None counts as absent) before environment before defaults.
 
-    Where a tenant is named, they are that tenant's.
-
     Raises:
         ConfigurationError: a value is wrong; names every variable with a wrong value. Secrets are not repeated. Or no data
             directory is named, and an earlier version's is in the project.
     """
-    return _of_named_tenant(_load(**overrides))
-
-
-def _of_named_tenant(settings: Settings) -> Settings:
-    if settings.tenant is None:
-        return settings
-    if settings.tenants is None:
-        raise ConfigurationError(
-            f"TURNGATE_TENANT={settings.tenant}: this deployment has no tenants. Set TURNGATE_TENANTS to their file, or unset it"
-        )
-    deployment = settings.model_copy(update={"tenant": None})
-    return deployment.of_tenant(named(deployment.all_tenants(), settings.tenant))
-
-
-def _load(**overrides: Any) -> Settings:
     present = {name: value for name, value in overrides.items() if value is not None}
     secrets = {
         field: environment_names(field) for field in Settings.model_fields if _is_secret(field) and field not in present
@@ -528,10 +406,10 @@ def load_stack_settings(**overrides: Any) -> Settings:
 
     Unless a data directory is named, it is that of the stack that runs for the current directory.
     """
-    settings = _load(**overrides)
+    settings = load_settings(**overrides)
     if "data_dir" not in settings.model_fields_set:
         settings = settings.model_copy(update={"data_dir": data_dir_of_stack()})
-    return _of_named_tenant(settings)
+    return settings
 
 
 def unknown_variables(environment: Mapping[str, str], named_in: str = "") -> list[str]:

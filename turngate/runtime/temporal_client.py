@@ -7,18 +7,14 @@ import logging
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from google.protobuf.duration_pb2 import Duration
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
-    ListOpenWorkflowExecutionsRequest,
-    RegisterNamespaceRequest,
 )
 from temporalio.client import Client
 from temporalio.contrib.pydantic import PydanticPayloadConverter
@@ -38,7 +34,7 @@ from temporalio.runtime import (
     TelemetryConfig,
     TelemetryFilter,
 )
-from temporalio.service import RPCError, RPCStatusCode, TLSConfig, WorkflowService
+from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.domain.text.bounds import head, tail
@@ -50,8 +46,6 @@ if TYPE_CHECKING:
     from turngate.store.database import Database
 
 CONNECT_SECONDS: Final = 5.0
-NAMESPACE_SECONDS: Final = 30.0
-NAMESPACE_PAUSE_SECONDS: Final = 0.25
 MOST_FAILURE_BYTES: Final = 3_500
 MOST_MESSAGE_BYTES: Final = 2_200
 MOST_SEALED_BYTES: Final = 3_900
@@ -262,45 +256,6 @@ def _reported(address: str, namespace: str, timeout_seconds: float) -> Iterator[
         raise _failed(str(error), address) from error
     except TimeoutError:
         raise _failed(f"no answer within {timeout_seconds:g} s", address) from None
-
-
-async def create_namespace(settings: Settings, address: str, retention: timedelta) -> bool:
-    """Create the settings' namespace unless it is there; return whether it is new. Safe to repeat.
-
-    ``retention``: how long the server keeps histories that have ended. Returns when workflows can be started in it. Raises as
-    :func:`connect`; also where the server lets no client create one.
-    """
-    namespace = settings.temporal_namespace
-    with _reported(address, namespace, NAMESPACE_SECONDS):
-        async with asyncio.timeout(NAMESPACE_SECONDS):
-            service = (await _client(settings, address)).workflow_service
-            period = Duration()
-            period.FromTimedelta(retention)
-            is_new = True
-            try:
-                await service.register_namespace(
-                    RegisterNamespaceRequest(namespace=namespace, workflow_execution_retention_period=period)
-                )
-            except RPCError as error:
-                if error.status is not RPCStatusCode.ALREADY_EXISTS:
-                    raise
-                is_new = False
-            while not await _is_known(service, namespace):  # noqa: ASYNC110 - another process has to change
-                await asyncio.sleep(NAMESPACE_PAUSE_SECONDS)
-    return is_new
-
-
-async def _is_known(service: WorkflowService, namespace: str) -> bool:
-    """Tell whether the server's parts know a namespace. They look for new ones every few seconds."""
-    try:
-        await service.list_open_workflow_executions(
-            ListOpenWorkflowExecutionsRequest(namespace=namespace, maximum_page_size=1)
-        )
-    except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
-        return False
-    return True
 
 
 def _tls(settings: Settings) -> bool | TLSConfig | None:

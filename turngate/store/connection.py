@@ -86,9 +86,9 @@ _RESERVED: Final = ("pg_", "information_schema")
 class Binding:
     """One schema of a PostgreSQL database, and a role that may enter no other (docs/adr/0057).
 
-    It is in the database's URL (``?schema=tenant_acme&role=tenant_acme``), so no caller that opens a store can forget it. The
+    It is in the database's URL (``?schema=acme&role=acme``), so no caller that opens a store can forget it. The
     server applies it when a connection opens, before any statement: ``RESET``, ``DISCARD`` and a rolled-back transaction
-    return to it. Statements name no schema, so they find the handle's tables; what names another tenant's is refused by the
+    return to it. Statements name no schema, so they find the handle's tables; what names another schema's is refused by the
     server. ``role`` None: the login's own rights, which may reach other schemas.
 
     Raises ConfigurationError when a name needs quotes or is PostgreSQL's own.
@@ -107,7 +107,7 @@ class Binding:
 
     @property
     def channel(self) -> str:
-        """Return the channel on which commits in the schema are announced: one tenant's wake no other tenant's watchers."""
+        """Return the channel on which commits in the schema are announced: one store's wake no other store's watchers."""
         return f"{COMMITS}_{self.schema}"
 
     @property

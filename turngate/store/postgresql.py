@@ -1,8 +1,8 @@
 """The store on PostgreSQL: psycopg's own asyncio, with a pool that pings idle connections.
 
 A pooler such as PgBouncer may give each transaction another session. So nothing outlives a transaction here: locks and settings
-are the transaction's own. What a session alone can do (named statements, ``LISTEN``, a limit for ``VACUUM``'s lock, a tenant's
-binding) is done without a pooler only, see :class:`_Sessions`.
+are the transaction's own. What a session alone can do (named statements, ``LISTEN``, a limit for ``VACUUM``'s lock, a store's
+schema) is done without a pooler only, see :class:`_Sessions`.
 """
 
 from __future__ import annotations
@@ -290,12 +290,12 @@ class _Sessions:
         if self.are_shared:
             connection.close()
             raise ConfigurationError(
-                f"{SHARES_SESSIONS}, and a tenant's session sees its own schema only ({binding.schema}): connect the tenants to "
+                f"{SHARES_SESSIONS}, and a session for one schema sees only that ({binding.schema}): connect to "
                 "PostgreSQL itself"
             )
         if schemas != f"{{{binding.schema}}}" or binding.role not in {None, user}:
             connection.close()
             raise ConfigurationError(
                 f"a connection to PostgreSQL is not bound to the schema {binding.schema}: it sees {schemas} as {user}. Create it "
-                "(`turngate tenants create`), and check that nothing between drops the `options` of a connection"
+                "(`turngate migrate`), and check that nothing between drops the `options` of a connection"
             )

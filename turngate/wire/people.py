@@ -2,16 +2,14 @@
 
 The names of all people with an id are kept in memory, so that a page or an answer costs no statement for them
 (:mod:`turngate.store.access.people` reads them). Anything that isn't an id is already a name: of a person from before ids, of a
-program, or from an answer that a client read. A process has a memory for each tenant: two of them may have people of one name.
+program, or from an answer that a client read.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Annotated, Any, Final
 from weakref import WeakKeyDictionary
@@ -37,24 +35,14 @@ class Memory:
         self.read_at: WeakKeyDictionary[object, int] = WeakKeyDictionary()
 
 
-_memory: ContextVar[Memory] = ContextVar("people", default=Memory())  # noqa: B039 - it is for the whole process
+_MEMORY: Final = Memory()
 _IN_RULES: Final = re.compile(r"\"(?:cli:)?p-[0-9a-f]{16}\"|'(?:cli:)?p-[0-9a-f]{16}'")
 _IN_TEXT: Final = re.compile(r"(?<![0-9A-Za-z_-])p-[0-9a-f]{16}(?![0-9A-Za-z_-])")
 
 
 def memory() -> Memory:
-    """Return the memory that counts here."""
-    return _memory.get()
-
-
-@contextmanager
-def apart(own: Memory) -> Iterator[None]:
-    """Look for names in a memory of its own while the block runs, in tasks that begin in it, too."""
-    before = _memory.set(own)
-    try:
-        yield
-    finally:
-        _memory.reset(before)
+    """Return the memory of this process."""
+    return _MEMORY
 
 
 def keep(names: Mapping[str, str | None]) -> None:

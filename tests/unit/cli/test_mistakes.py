@@ -509,8 +509,8 @@ FILES_AND_COMMANDS = [
     command(
         "a setting's name, whatever the command",
         "runs",
-        "warning: TURNGATE_TENNANT is no setting. Did you mean TURNGATE_TENANT?\n",
-        TURNGATE_TENNANT="acme",
+        "warning: TURNGATE_RETENTON is no setting. Did you mean TURNGATE_RETENTION?\n",
+        TURNGATE_RETENTON="retention.toml",
         TURNGATE_API_PORT="abc",
     ),
     command("a command", "modles shop:app", "No such command 'modles'. Did you mean 'models'"),

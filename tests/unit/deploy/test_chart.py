@@ -355,7 +355,7 @@ def test_without_keda_processor_time_scales() -> None:
     assert not OTHER_KINDS & {each["kind"] for each in resources}
 
 
-def test_keys_retention_tenants_traces_and_vault_have_a_place() -> None:
+def test_keys_retention_traces_and_vault_have_a_place() -> None:
     """As the comments of values.yaml give them: the key for all three, retention for the API, Vault's token from a Secret."""
     everyone = ["api", "worker", "migrate"]
     collector = {"to": [{"podSelector": {"matchLabels": {"app": "collector"}}}], "ports": [{"port": 4318}]}
@@ -372,7 +372,6 @@ def test_keys_retention_tenants_traces_and_vault_have_a_place() -> None:
         },
         "files": {
             "TURNGATE_RETENTION": {"configMap": "r", "key": "retention.toml", "processes": ["api"]},
-            "TURNGATE_TENANTS": {"configMap": "t", "key": "tenants.toml", "processes": everyone},
         },
         "secretEnv": {"VAULT_TOKEN": {"existingSecret": "v", "key": "token", "processes": everyone}},
         "networkPolicy": {**PEERS, "apiEgress": [collector], "workerEgress": [collector]},
@@ -381,7 +380,7 @@ def test_keys_retention_tenants_traces_and_vault_have_a_place() -> None:
     assert faults(resources) == []
     used = {name: environment(resources, name) for name, _template in pods(resources)}
     for variables in used.values():
-        assert {"TURNGATE_KEY_FILE", "TURNGATE_TENANTS", "VAULT_ADDR", "VAULT_TOKEN"} <= variables.keys()
+        assert {"TURNGATE_KEY_FILE", "VAULT_ADDR", "VAULT_TOKEN"} <= variables.keys()
         assert "TURNGATE_KEY" not in variables
     assert [name for name, variables in used.items() if "TURNGATE_RETENTION" in variables] == ["turngate-api"]
     for part in ("-api", "-worker"):

@@ -16,14 +16,12 @@ from turngate.models.scripted import ScriptedModel
 from turngate.notifications.configuration import read_tables
 from turngate.runtime.policy_files import read_policy
 from turngate.runtime.secret_files import secrets_from_files
-from turngate.runtime.tenants import load_tenants
 from turngate.text_files import NotTextError, decoded, read_text
 
 READERS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "policy": (read_policy, '[[rule]]\nname = "free"\nverdict = "allow"\ntools = ["look_*"]\n'),
     "models": (load_profiles, '[profile.fast]\nmodel = "openai:x"\n'),
     "notifications": (read_tables, '[[channel]]\nname = "ops"\nkind = "webhook"\nurl = "https://example.org"\n'),
-    "tenants": (lambda file: load_tenants(file, "default"), '[acme]\nhost = "acme.example.org"\n'),
     "retention": (read_rules, '[[retention]]\nname = "old"\nafter_days = 30\n'),
     "script": (ScriptedModel.from_file, "responses:\n  - text: Hi\n"),
     "cases": (load_cases, "cases:\n  - name: one\n    task: go\n    expect: {}\n"),

@@ -102,7 +102,7 @@ async def _serve(
         async with AsyncExitStack() as parts:
             database = await parts.enter_async_context(stores.opened_store(settings))
             client = await connect_when_there(settings, terminal.note, database)
-            await parts.enter_async_context(serving_metrics(metrics, [database], settings))
+            await parts.enter_async_context(serving_metrics(metrics, database, settings))
             pace = Pace(database, one_step_at_a_time=one_step_at_a_time)
             paced = build_models(settings, script_base=app.base, make=partial(PacedModels, pace))
             task = await parts.enter_async_context(serving_worker(settings, app, client, database, models=paced))

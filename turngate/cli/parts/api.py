@@ -7,12 +7,10 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 
-from fastapi import FastAPI
 from temporalio.client import Client
 
 from approvals_api.app import create_app
 from approvals_api.gateway.client import Gateway
-from approvals_api.http.hosts import HostApps
 from approvals_api.settings import is_loopback
 from turngate.cli import terminal
 from turngate.cli.api_server import ApiServer
@@ -43,31 +41,9 @@ async def serving_api(
     ``eager``: as of :class:`approvals_api.gateway.client.Gateway`. ``playground``: as of :func:`approvals_api.app.create_app`.
     The app itself starts the workflows of runs that a crash left recorded only (``approvals_api.app``).
     """
-    app = api_app(settings, client, database, channels, eager=eager, playground=playground)
-    async with serving_app(settings, app, listener, drain_seconds=drain_seconds) as task:
-        yield task
-
-
-def api_app(
-    settings: Settings,
-    client: Client,
-    database: Database,
-    channels: tuple[Channel, ...] = (),
-    *,
-    eager: bool = False,
-    playground: Playground | None = None,
-) -> FastAPI:
-    """Return the app with these settings, as :func:`serving_api` serves it."""
     of_api = api_settings(settings, channels, workspaces_of(settings))
     gateway = Gateway(client, eager=eager, labels=label_settings(settings))
-    return create_app(database=database, gateway=gateway, settings=of_api, playground=playground)
-
-
-@asynccontextmanager
-async def serving_app(
-    settings: Settings, app: FastAPI | HostApps, listener: socket.socket, *, drain_seconds: int = 0
-) -> AsyncIterator[asyncio.Task[None]]:
-    """Serve an app, or several tenants' apps. As :func:`serving_api`."""
+    app = create_app(database=database, gateway=gateway, settings=of_api, playground=playground)
     server = ApiServer(
         app, listener, access_log=settings.log_level == "debug", grace_seconds=settings.stop_grace_seconds
     )
@@ -90,7 +66,7 @@ async def announced(settings: Settings, temporal_address: str) -> AsyncIterator[
         temporal_address=temporal_address, api_url=settings.resolved_api_url, public_url=settings.public_url
     )
     note.write(settings.data_dir)
-    is_here = is_loopback(settings.api_host) and settings.tenant is None
+    is_here = is_loopback(settings.api_host)
     found_here = linked_from_here(settings.data_dir) if is_here else nullcontext()
     try:
         with found_here:

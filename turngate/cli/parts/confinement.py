@@ -49,7 +49,7 @@ def confine_tools(settings: Settings, app_files: Iterable[Path] = ()) -> None:
 
 def tool_confinement(settings: Settings) -> machine.Confinement:
     """Find out how this machine confines tools' processes, as the settings want it."""
-    files = [path for each in settings.served() for path in (*signing_files(each), *_stores(each))]
+    files = (*signing_files(settings), *settings.database_files)
     wanted = machine.Confinement(
         hidden=(*own_directories(settings), *files),
         readable=tuple(settings.tool_paths),
@@ -64,17 +64,12 @@ def tool_confinement(settings: Settings) -> machine.Confinement:
     return machine.find(wanted)
 
 
-def _stores(settings: Settings) -> list[Path]:
-    """Return the store's file; a tenant's is in a directory beside those of the others, which is hidden as a whole."""
-    return [file if settings.tenant is None else file.parents[1] for file in settings.database_files]
-
-
 def own_directories(settings: Settings) -> list[Path]:
     """Return the data directory, and that of all this user's stacks and the links to them: no tool may read or change these.
 
     The second is created, because what is not there can't be hidden; where that fails, a tool can't create it either.
     """
-    directories = [settings.stack_dir]
+    directories = [settings.data_dir]
     with suppress(OSError, ConfigurationError):
         stacks = own_state()
         stacks.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -46,7 +46,6 @@ class Watched:
     temporal: Gateway
     channels: Sequence[str] = ()
     disk: Path | None = None
-    tenant: str | None = None
     retention_every: timedelta | None = None
     since: datetime = field(default_factory=now)
 
@@ -58,7 +57,6 @@ def watched_by_api(settings: Settings, client: Client, database: Database, chann
         temporal=Gateway(client),
         channels=[each.name for each in channels],
         disk=next((file.parent for file in settings.database_files), None),
-        tenant=settings.tenant,
         retention_every=timedelta(seconds=settings.retention_every_seconds) if settings.retention else None,
     )
 
@@ -81,15 +79,14 @@ def metrics_listener(settings: Settings, *, after: int = 0) -> socket.socket | N
 @asynccontextmanager
 async def serving_metrics(
     listener: socket.socket | None,
-    databases: Sequence[Database],
+    database: Database,
     settings: Settings,
     *,
-    watched: Sequence[Watched] = (),
+    watched: Watched | None = None,
 ) -> AsyncIterator[None]:
     """Count what this process does while the block runs, and show it on ``listener``; None: nothing counts.
 
-    ``databases``: one, or each tenant's, counted together. ``watched``: each has its tenant as a label, where there are tenants;
-    empty: this process shows its own numbers only.
+    ``watched``: None: this process shows its own numbers only.
     """
     if listener is None:
         yield
@@ -102,23 +99,19 @@ async def serving_metrics(
     counted, sdk_port = Counted(), metered_runtime()[1]
 
     async def read() -> Sequence[Metric]:
-        if len(watched) == 1 and watched[0].tenant is None:
-            return await read_watched(watched[0])
-        return labelled({str(each.tenant): await read_watched(each) for each in watched})
+        return [] if watched is None else await read_watched(watched)
 
     counted.registry.register(Scraped(asyncio.get_running_loop(), read))
 
     def render() -> bytes:
         return counted.text() + read_sdk(sdk_port)
 
-    for database in databases:
-        database.meter = counted
+    database.meter = counted
     try:
         with MetricsPort(listener, render, names=LOOPBACK if is_loopback(settings.metrics_host) else None):
             yield
     finally:
-        for database in databases:
-            database.meter = None
+        database.meter = None
 
 
 async def read_watched(watched: Watched) -> list[Metric]:
@@ -135,19 +128,6 @@ async def read_watched(watched: Watched) -> list[Metric]:
     if watched.disk is not None:
         metrics += await read_disk(watched.disk)
     return metrics
-
-
-def labelled(by_tenant: Mapping[str, Sequence[Metric]]) -> list[Metric]:
-    """Return metrics of several tenants as one: each has the samples of all, with the label ``tenant``."""
-    from prometheus_client.core import Metric  # noqa: PLC0415 - as above
-
-    merged: dict[str, Metric] = {}
-    for tenant, metrics in by_tenant.items():
-        for each in metrics:
-            whole = merged.setdefault(each.name, Metric(each.name, each.documentation, each.type))
-            for sample in each.samples:
-                whole.add_sample(sample.name, {**sample.labels, "tenant": tenant}, sample.value)
-    return list(merged.values())
 
 
 async def read_disk(directory: Path) -> list[Metric]:

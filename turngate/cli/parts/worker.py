@@ -7,7 +7,6 @@ import logging
 import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -24,7 +23,6 @@ from turngate.cli.parts.stop import bounded
 from turngate.domain.errors import ConfigurationError
 from turngate.models.registry import Models, build_models, declared_models
 from turngate.runtime.app_loader import LoadedApp, by_ids, publish_agents
-from turngate.runtime.fair_share import FairShare, fair_tuner
 from turngate.runtime.loop_watch import LoopWatch
 from turngate.runtime.settings import Settings
 from turngate.store import agents
@@ -50,15 +48,10 @@ async def serving_worker(
     database: Database,
     deployment: WorkerDeploymentConfig | None = None,
     models: Models | None = None,
-    *,
-    workers: int = 1,
-    share: FairShare | None = None,
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Publish the app's agents and run its worker. Yields the task, which ends when the worker fails.
 
     ``deployment``: as of :class:`worker.WorkerOptions`. ``models``: closed at the end; None: those of the settings.
-    ``workers``: how many of these share the process, one for each tenant; each takes its part of the memory for runs. ``share``:
-    by which they make room for each other.
     """
     shorten_failures(details=settings.log_format == "json")
     models = models or build_models(settings, script_base=app.base)
@@ -85,9 +78,7 @@ async def serving_worker(
         model_requests_at_once=settings.model_requests_at_once,
         deployment=deployment,
         graceful_shutdown_seconds=settings.stop_grace_seconds,
-        tuner=None if share is None else lambda slots: fair_tuner(share, str(settings.tenant), activities=slots),
     )
-    options = replace(options, max_cached_workflows=max(10, options.max_cached_workflows // workers))
     worker = build_worker(client, engine, settings.task_queue, options)
     await publish_agents(app, database, task_queue=settings.task_queue)
     async with database.write() as conn:
@@ -111,21 +102,6 @@ async def serving_worker(
         await models.aclose()
         if tracing is not None:
             await tracing.end()
-
-
-def with_its_share(settings: Settings, tenant: Settings, tenants: int) -> Settings:
-    """Return a tenant's settings with its part of the process's slots, unless the tenant has numbers of its own.
-
-    So a tenant with thousands of waiting tasks fills its own slots and no other's. ``settings``: of the process.
-    """
-    numbers = {name: getattr(settings, name) for name in ("tool_calls_at_once", "model_requests_at_once")}
-    return tenant.model_copy(
-        update={
-            name: max(1, number // tenants)
-            for name, number in numbers.items()
-            if number is not None and getattr(tenant, name) == number
-        }
-    )
 
 
 async def current_spans(settings: Settings) -> CurrentSpans | None:

@@ -24,10 +24,9 @@ DRY_RUN: Final = 5
 
 AGENT: Final = "agent"
 SOURCE: Final = "source"
-TENANT: Final = "tenant"
 STARTER: Final = "starter"
 SCHEDULE: Final = "schedule"
-ATTRIBUTES: Final = (AGENT, SOURCE, TENANT, STARTER, SCHEDULE)
+ATTRIBUTES: Final = (AGENT, SOURCE, STARTER, SCHEDULE)
 """The search attributes, each of the type Keyword. Temporal keeps their values until its retention ends: none is content."""
 
 MOST_KEY_BYTES: Final = 64
@@ -80,7 +79,6 @@ class RunLabels:
     agent: str
     source: Source
     priority: int
-    tenant: str | None = None
     starter: str | None = None
     schedule: str | None = None
 
@@ -90,7 +88,6 @@ class RunLabels:
         values = {
             AGENT: self.agent,
             SOURCE: self.source,
-            TENANT: self.tenant,
             STARTER: self.starter,
             SCHEDULE: self.schedule,
         }
@@ -98,17 +95,16 @@ class RunLabels:
 
     @property
     def fairness_key(self) -> str:
-        """Return by what places are shared: within one priority, each tenant gets its turn, and without tenants each agent."""
-        return _fitting(self.tenant or self.agent)
+        """Return by what places are shared: within one priority, each agent gets its turn."""
+        return _fitting(self.agent)
 
 
-def labels_of(run: LabelledRun, *, tenant: str | None = None, starter: str | None = None) -> RunLabels:
-    """Return the labels of a run. ``tenant``: whose deployment this is, if it is a tenant's; ``starter``: a pseudonym."""
+def labels_of(run: LabelledRun, *, starter: str | None = None) -> RunLabels:
+    """Return the labels of a run. ``starter``: a pseudonym."""
     return RunLabels(
         agent=run.agent,
         source=_source_of(run),
         priority=_priority_of(run),
-        tenant=tenant,
         starter=starter,
         schedule=run.schedule_id,
     )

@@ -1,4 +1,4 @@
-"""The lock around a tenant's schema: it and its role are created here, and checked (docs/adr/0057).
+"""The lock around a store that is one schema of a database: it and its role are created and checked (docs/adr/0057).
 
 :class:`turngate.store.connection.Binding` says how a handle is bound to them.
 """
@@ -16,19 +16,21 @@ from turngate.store.connection import Binding, Connection
 async def create(conn: Connection, binding: Binding) -> bool:
     """Create the role and its schema if they are missing; return whether the schema is new. Safe to repeat.
 
-    ``conn``: of a handle without a binding, whose login may create roles and schemas. The role can't log in; it owns the schema,
-    so migrations run under it. Raises ConfigurationError when the names are used for something else.
+    ``conn``: of a handle without a binding; its login may create roles and schemas if something is missing. The role can't log
+    in; it owns the schema, so migrations run under it. Raises ConfigurationError when the names are used for something else.
     """
     role, schema = binding.role, binding.schema
     if role is None:
         raise ConfigurationError(f"the schema {schema} needs a role of its own")
-    if not await _is_there(conn, "pg_roles", "rolname", role):
-        await conn.execute(sqlalchemy.text(f"CREATE ROLE {role} NOLOGIN NOINHERIT"))
-    version = int((await conn.execute(sqlalchemy.text("SHOW server_version_num"))).scalar_one())
-    # The login may become the role, and has none of its rights before it does. Older servers can't tell the two apart.
-    options = " WITH SET TRUE, INHERIT FALSE" if version >= _GRANTS_HAVE_OPTIONS else ""
-    await conn.execute(sqlalchemy.text(f"GRANT {role} TO CURRENT_USER{options}"))
+    has_role = await _is_there(conn, "pg_roles", "rolname", role)
     is_new = not await _is_there(conn, "pg_namespace", "nspname", schema)
+    if not has_role:
+        await conn.execute(sqlalchemy.text(f"CREATE ROLE {role} NOLOGIN NOINHERIT"))
+    if not has_role or is_new:
+        version = int((await conn.execute(sqlalchemy.text("SHOW server_version_num"))).scalar_one())
+        # The login may become the role, and has none of its rights before it does. Older servers can't tell the two apart.
+        options = " WITH SET TRUE, INHERIT FALSE" if version >= _GRANTS_HAVE_OPTIONS else ""
+        await conn.execute(sqlalchemy.text(f"GRANT {role} TO CURRENT_USER{options}"))
     if is_new:
         await conn.execute(sqlalchemy.text(f"CREATE SCHEMA {schema} AUTHORIZATION {role}"))
     require_apart(await problems(conn, binding), binding)
@@ -46,7 +48,7 @@ async def _is_there(conn: Connection, catalogue: str, column: str, name: str) ->
 def require_apart(reasons: list[str], binding: Binding) -> None:
     """Raise ConfigurationError with what :func:`problems` returned, unless that is nothing."""
     if reasons:
-        raise ConfigurationError(f"the schema {binding.schema} is not a tenant's own: {'; '.join(reasons)}")
+        raise ConfigurationError(f"the schema {binding.schema} is not one store's own: {'; '.join(reasons)}")
 
 
 _ROLE: Final = sqlalchemy.text(
@@ -77,7 +79,7 @@ async def problems(conn: Connection, binding: Binding) -> list[str]:
     role = (await conn.execute(_ROLE, {"role": binding.role})).one_or_none()
     if owner is None or role is None:
         what = f"there is no schema {binding.schema}" if owner is None else f"there is no role {binding.role}"
-        return [f"{what}: `turngate tenants create` creates it"]
+        return [f"{what}: `turngate migrate` creates it"]
     reasons = []
     if owner != binding.role:
         reasons.append(f"the schema {binding.schema} belongs to {owner}, not to {binding.role}")

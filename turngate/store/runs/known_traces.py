@@ -16,7 +16,7 @@ _is_kept = False
 
 def keep() -> None:
     """Keep them from now on, for the life of this process."""
-    global _is_kept  # noqa: PLW0603 - one log for each process, and one store may be many tenants'
+    global _is_kept  # noqa: PLW0603 - one log for each process
     _is_kept = True
 
 

@@ -61,30 +61,22 @@ def test_a_decision_goes_first_and_a_dry_run_last() -> None:
 def test_attributes_are_those_that_have_a_value() -> None:
     """What a run doesn't have is no attribute of it."""
     assert labels_of(Row()).attributes == {"agent": "support", "source": "start"}
-    every = labels_of(Row(schedule_id="sched_1"), tenant="acme", starter="person-1").attributes
+    every = labels_of(Row(schedule_id="sched_1"), starter="person-1").attributes
     assert tuple(every) == ATTRIBUTES
 
 
-def test_places_are_shared_by_tenant_and_else_by_agent() -> None:
-    """A tenant's agents share its places; without tenants each agent has its own."""
-    assert labels_of(Row()).fairness_key == "support"
-    assert (
-        labels_of(Row(), tenant="acme").fairness_key == labels_of(Row(agent="x"), tenant="acme").fairness_key == "acme"
-    )
-
-
-@given(tenant=st.text(min_size=1, max_size=300))
-def test_a_fairness_key_always_fits(tenant: str) -> None:
+@given(agent=st.text(min_size=1, max_size=300))
+def test_a_fairness_key_always_fits(agent: str) -> None:
     """Temporal refuses a start whose key is longer; a name that fits is the key."""
-    tenant = tenant.encode(errors="ignore").decode() or "x"
-    key = RunLabels(agent="a", source="start", priority=ATTENDED, tenant=tenant).fairness_key
+    agent = agent.encode(errors="ignore").decode() or "x"
+    key = RunLabels(agent=agent, source="start", priority=ATTENDED).fairness_key
     assert len(key.encode()) <= MOST_KEY_BYTES
-    assert key == tenant or len(tenant.encode()) > MOST_KEY_BYTES
+    assert key == agent or len(agent.encode()) > MOST_KEY_BYTES
 
 
 def test_long_names_have_keys_of_their_own() -> None:
-    """Two tenants whose names begin alike don't share places."""
-    first, second = (labels_of(Row(), tenant="t" * 80 + end).fairness_key for end in "ab")
+    """Two agents whose names begin alike don't share places."""
+    first, second = (labels_of(Row(agent="t" * 80 + end)).fairness_key for end in "ab")
     assert first != second
 
 

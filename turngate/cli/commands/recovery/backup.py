@@ -99,13 +99,13 @@ def backup(
 
 
 def own_settings(data_dir: Path | None) -> Settings:
-    """Return the settings. Raises ConfigurationError for a tenant's schema of a PostgreSQL database."""
+    """Return the settings. Raises ConfigurationError for one schema of a PostgreSQL database."""
     settings = load_stack_settings(data_dir=data_dir)
     bound = binding_of(settings.resolved_database_url)
     if bound is not None:
         raise ConfigurationError(
-            f"the tenant {settings.tenant} has a schema of a PostgreSQL database. Back up that database as a whole with pg_dump, "
-            f"or this tenant with `pg_dump --format=custom --schema={bound.schema}`; pg_restore brings it back"
+            f"the store is the schema {bound.schema} of a PostgreSQL database. Back up that database as a whole with pg_dump, or "
+            f"this schema with `pg_dump --format=custom --schema={bound.schema}`; pg_restore brings it back"
         )
     return settings
 

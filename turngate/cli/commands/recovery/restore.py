@@ -108,7 +108,7 @@ def restore(
     the restored store until you have used `turngate reconcile --restored`.
     """
     settings = own_settings(data_dir)
-    running = locations.RunningStack.read(settings.stack_dir)
+    running = locations.RunningStack.read(settings.data_dir)
     if running is not None:
         raise ConfigurationError(
             f"Turngate runs on this data directory (process {running.pid}). Stop it and every worker, then restore"
@@ -158,7 +158,7 @@ def _report_rights(manifest: Manifest, later: _Later, done: _Done) -> None:
 async def _restore(
     settings: Settings, file: Path, later: _Later, *, replace: bool, temporal: bool
 ) -> tuple[Manifest, _Done]:
-    lock = DataDirLock(settings.stack_dir / locations.TEMPORAL_LOCK)
+    lock = DataDirLock(settings.data_dir / locations.TEMPORAL_LOCK)
     await lock.acquire()
     try:
         backend = make_url(settings.resolved_database_url).get_backend_name()

@@ -23,7 +23,6 @@ app.add(
     "Say which search attributes Temporal's namespace lacks, or add them.",
 )
 app.add("migrate", "migrate:migrate", "Bring the database's schema to this version, before new workers and APIs start.")
-app.add("tenants", "tenants:app", "The tenants of this deployment: list, check, create, migrate.")
 app.add(
     "replay-check",
     "replay_check:replay_check",

@@ -11,7 +11,10 @@ from turngate.runtime.settings import Settings
 
 
 def migrate(data_dir: DataDir = None) -> None:
-    """Bring the database's schema to this version, before new workers and APIs start."""
+    """Bring the database's schema to this version, before new workers and APIs start.
+
+    Where the database's URL names a PostgreSQL schema and role, they are created if they are missing.
+    """
     migrate_store(server_settings(data_dir=data_dir))
 
 

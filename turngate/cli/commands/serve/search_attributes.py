@@ -21,7 +21,7 @@ Add = Annotated[bool, typer.Option("--add", help="Add what is missing. Needs an 
 def attributes(add: Add = False, data_dir: DataDir = None) -> None:
     """Say which search attributes Temporal's namespace lacks, or add them.
 
-    Runs can be found in Temporal by agent, source, tenant, starter and schedule once its namespace has these search
+    Runs can be found in Temporal by agent, source, starter and schedule once its namespace has these search
     attributes. Without them runs work all the same. `turngate up` adds them to its own server by itself.
 
     Exit code: 0 when the namespace has them all, 1 when it lacks one.

@@ -15,15 +15,13 @@ from turngate.cli.commands.serve.settings import server_settings
 from turngate.cli.options import AllowUnconfined, AppHere, DataDir, MetricsPort
 from turngate.cli.parts.metrics import metrics_listener, serving_metrics
 from turngate.cli.parts.stop import until_stopped
-from turngate.cli.parts.worker import serving_worker, with_its_share
+from turngate.cli.parts.worker import serving_worker
 from turngate.cli.posix_signals import run_server, stop_on_posix_signals
 from turngate.cli.temporal_link import connect_when_there
 from turngate.runtime.app_loader import LoadedApp, load_app
-from turngate.runtime.fair_share import FairShare
 from turngate.runtime.settings import Settings
 from turngate.runtime.workflow_code import deployment
 from turngate.store.access import people
-from turngate.wire.people import Memory, apart, memory
 
 
 def worker(
@@ -80,34 +78,23 @@ def worker(
 
 
 def serve_worker(settings: Settings, target: str) -> None:
-    """Run a worker until SIGINT or SIGTERM, with a group of its own for each tenant where there are some."""
+    """Run a worker until SIGINT or SIGTERM."""
     loaded = load_app(target)
     require_model_names(settings, loaded)
-    tenants = settings.served()
-    served = [each if len(tenants) == 1 else with_its_share(settings, each, len(tenants)) for each in tenants]
     metrics = metrics_listener(settings)
 
     async def serve() -> None:
         with stop_on_posix_signals() as stop:
             async with AsyncExitStack() as parts:
-                databases = [await parts.enter_async_context(stores.opened_store(each)) for each in served]
-                clients = [
-                    await connect_when_there(each, terminal.note, database)
-                    for each, database in zip(served, databases, strict=True)
-                ]
-                await parts.enter_async_context(serving_metrics(metrics, databases, settings))
+                database = await parts.enter_async_context(stores.opened_store(settings))
+                client = await connect_when_there(settings, terminal.note, database)
+                await parts.enter_async_context(serving_metrics(metrics, database, settings))
                 build = deployment(settings.deployment_name, settings.build_id)
-                share = FairShare(at=settings.give_way_at) if len(served) > 1 else None
-                tasks = []
-                for each, client, database in zip(served, clients, databases, strict=True):
-                    with apart(memory() if each.tenant is None else Memory()):
-                        await people.look_again(database)
-                        worker = serving_worker(each, loaded, client, database, build, workers=len(served), share=share)
-                        tasks.append(await parts.enter_async_context(worker))
-                for each in served:
-                    _greet(each, loaded)
+                await people.look_again(database)
+                task = await parts.enter_async_context(serving_worker(settings, loaded, client, database, build))
+                _greet(settings, loaded)
                 stop.running()
-                await until_stopped(stop.requested, tasks)
+                await until_stopped(stop.requested, [task])
         terminal.note("worker stopped")
 
     run_server(serve())
@@ -115,13 +102,9 @@ def serve_worker(settings: Settings, target: str) -> None:
 
 def _greet(settings: Settings, app: LoadedApp) -> None:
     """Say what runs now, and what it may do at once."""
-    of_tenant = "" if settings.tenant is None else f" for the tenant {settings.tenant}"
-    terminal.note(f"worker runs{of_tenant}: agents {', '.join(app.agents)}; task queue {settings.task_queue}")
+    terminal.note(f"worker runs: agents {', '.join(app.agents)}; task queue {settings.task_queue}")
     models = settings.model_requests_at_once
     at_once = f"{settings.tool_calls_at_once} tool calls and {f'{models} ' if models else ''}model requests"
     terminal.note(f"at most {at_once} at once; others wait in Temporal, oldest first")
     if settings.workspaces is None:
-        listed = (
-            "TURNGATE_WORKSPACES" if settings.tenant is None else f"`workspaces` under [{settings.tenant}.settings]"
-        )
-        terminal.note(f"its runs work in no directory: {listed}, for the worker and the API, lists some")
+        terminal.note("its runs work in no directory: TURNGATE_WORKSPACES, for the worker and the API, lists some")

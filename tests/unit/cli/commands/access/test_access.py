@@ -234,8 +234,8 @@ def test_half_an_openid_provider_is_refused(changes, says):
     assert "s3cret" not in str(refused.value)
 
 
-def test_a_new_store_gives_people_ids(data_dir: Path) -> None:
-    """Without a word: a person is listed with an id and is Dora elsewhere, until she is erased; each tenant's store, too."""
+def test_a_new_store_gives_people_ids() -> None:
+    """Without a word: a person is listed with an id and is Dora elsewhere, until she is erased."""
     assert run("people", "ids").stdout.startswith("On")
     assert run("user", "add", "Dora", "--role", "viewer", "--no-password").exit_code == 0
     ids = {each[0]: each[1] for each in lines("people", "list")}
@@ -243,9 +243,6 @@ def test_a_new_store_gives_people_ids(data_dir: Path) -> None:
     assert [each[0] for each in lines("user", "list")] == ["Dora"]
     assert run("erase", "dora", "--reason", "Ticket 3", "--yes").exit_code == 0
     assert f"erased person {ids['Dora'][2:8]}" in {each[0] for each in lines("people", "list")}
-    tenants = data_dir / "tenants.toml"
-    tenants.write_text('[acme]\nhosts = ["acme.example.com"]\n')
-    assert run("--tenants", str(tenants), "--tenant", "acme", "people", "ids").stdout.startswith("On")
 
 
 def test_a_store_from_before_ids_keeps_its_names_until_they_are_turned_on() -> None:

@@ -96,29 +96,22 @@ def test_each_mistake_is_refused_with_what_to_do(typed: Typed, tmp_path: Path) -
     assert len(wrapped_by(tmp_path)) == 1
 
 
-def test_one_tenants_key_opens_no_other_tenants_store(typed: Typed, tmp_path: Path) -> None:
-    """Each has its own key. A store that was put in the other's place is refused, and so is one key for both."""
-    tenants = "".join(
-        f'[{name}]\nhosts = ["{name}.test"]\nsettings = {{ key_file = "{name}.key" }}\n' for name in ("acme", "bolt")
-    )
-    (tmp_path / "tenants.toml").write_text(tenants)
-    for name in ("acme", "bolt"):
-        typed("new", str(tmp_path / f"{name}.key"))
-    env = {"TURNGATE_DATA_DIR": str(tmp_path / "data"), "TURNGATE_TENANTS": str(tmp_path / "tenants.toml")}
+def test_one_stores_key_opens_no_other_store(typed: Typed, tmp_path: Path) -> None:
+    """Each has its own key. A store that was put in the other's place is refused."""
 
-    def of_tenant(name: str, *words: str, code: int = 0, **more: str) -> str:
-        outcome = CliRunner().invoke(app, [*words], env={**env, "TURNGATE_TENANT": name, **more})
+    def of(name: str, *words: str, code: int = 0) -> str:
+        env = {"TURNGATE_DATA_DIR": str(tmp_path / name), "TURNGATE_KEY_FILE": str(tmp_path / f"{name}.key")}
+        outcome = CliRunner().invoke(app, [*words], env=env)
         assert outcome.exit_code == code, (outcome.output, outcome.stderr, outcome.exception)
         return " ".join((outcome.stdout + outcome.stderr).split())
 
     for name in ("acme", "bolt"):
-        of_tenant(name, "keys", "init")
-        of_tenant(name, "token", "list")
-    places = {name: tmp_path / "data" / "tenants" / name / "turngate.db" for name in ("acme", "bolt")}
+        typed("new", str(tmp_path / f"{name}.key"))
+        of(name, "keys", "init")
+        of(name, "token", "list")
+    places = {name: tmp_path / name / "turngate.db" for name in ("acme", "bolt")}
     for suffix in ("", "-wal", "-shm"):
         places["bolt"].with_name(f"turngate.db{suffix}").unlink(missing_ok=True)
     with closing(sqlite3.connect(places["acme"])) as acme, closing(sqlite3.connect(places["bolt"])) as bolt:
         acme.backup(bolt)
-    assert "configure that key" in of_tenant("bolt", "token", "list", code=2)
-    one_key = {"TURNGATE_KEY_FILE": str(tmp_path / "acme.key")}
-    assert "TURNGATE_KEY is set for all tenants" in of_tenant("bolt", "token", "list", code=2, **one_key)
+    assert "configure that key" in of("bolt", "token", "list", code=2)

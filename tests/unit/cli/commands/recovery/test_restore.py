@@ -410,7 +410,7 @@ def test_only_its_owner_reads_a_backup(backup: Path) -> None:
     assert backup.stat().st_mode & 0o077 == 0
 
 
-# Encryption and tenants.
+# Encryption.
 
 
 def test_an_encrypted_backup_needs_its_key(tmp_path: Path) -> None:
@@ -467,25 +467,3 @@ async def an_ended_run(url: str, words: str) -> None:
             await conn.execute(update(runs_table).where(runs_table.c.id == run.id).values(status="completed"))
     finally:
         await database.close()
-
-
-def test_one_tenants_backup_is_restored_alone(tmp_path: Path) -> None:
-    """The store of the other tenant stays as it is."""
-    (tmp_path / "tenants.toml").write_text("".join(f'[{name}]\nhosts = ["{name}.test"]\n' for name in ("acme", "bolt")))
-    env: Environment = {
-        "TURNGATE_DATA_DIR": str(tmp_path / "data"),
-        "TURNGATE_TENANTS": str(tmp_path / "tenants.toml"),
-    }
-
-    def of(name: str, *words: str, code: int = 0) -> str:
-        return typed(*words, env={**env, "TURNGATE_TENANT": name}, code=code)
-
-    for name in ("acme", "bolt"):
-        of(name, "token", "add", f"of-{name}", "--scope", "requests:read")
-    of("acme", "backup", str(tmp_path / "acme.tar"))
-    of("acme", "token", "add", "later", "--scope", "requests:read")
-    before = everything_in(tmp_path / "data" / "tenants" / "bolt")
-    of("acme", "restore", str(tmp_path / "acme.tar"), "--replace")
-    assert "later" not in of("acme", "token", "list")
-    assert "of-acme" in of("acme", "token", "list")
-    assert everything_in(tmp_path / "data" / "tenants" / "bolt") == before
