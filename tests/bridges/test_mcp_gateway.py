@@ -17,6 +17,7 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.types import Tool, ToolAnnotations
 from support.api_server import Api, api_on
+from support.black_hole import black_hole
 from support.engine import Stack, until
 from support.gate_client import Sender, sender_on
 from support.gateway_client import (
@@ -37,8 +38,10 @@ from temporalio.client import Client as TemporalClient
 import worker as composition
 from approvals_api.gateway.client import Gateway
 from turngate import Toolkit
+from turngate.bridges.external_calls import ExternalCalls, GatedCall
 from turngate.bridges.mcp_gateway.gateway import McpGateway
 from turngate.bridges.mcp_gateway.results import acceptable, external_tool
+from turngate.bridges.reports import ok_of
 from turngate.cli.commands.frontends.mcp_gateway import project_here
 from turngate.client import Retries, TurngateClient
 from turngate.domain.tools.external import ExternalTool
@@ -49,6 +52,7 @@ from turngate.toolkits.confinement import machine
 from turngate.toolkits.confinement.machine import Confinement
 from turngate.toolkits.confinement.sandbox import Backend
 from turngate.toolkits.mcp import StdioServer
+from turngate.wire.external_calls import RunOrder
 from turngate.wire.orders import ExternalCallOrder
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "mcp_gateway"
@@ -246,6 +250,49 @@ async def test_i2_nothing_runs_while_turngate_or_the_server_is_away(sender: Send
         with pytest.raises(MCPError, match="cannot reach its MCP server"):
             await client.session.list_tools()
     assert await sender.none_pending()
+
+
+async def test_waits_and_reports_notice_that_their_connection_is_dead(sender: Sender, tmp_path: Path) -> None:
+    """No one closed it, and it carries nothing: gateway and adapters ask again, and a report arrives. Each call runs once."""
+    ran: list[str] = []
+    token = sender.client._http.headers["Authorization"].removeprefix("Bearer ")
+    async with (
+        black_hole(sender.api.url) as hole,
+        TurngateClient(hole.url, token=token) as client,
+        inside(client, sender.source, started_here(tmp_path)) as session,
+    ):
+        outside = ExternalCalls(client, source=sender.source)
+        records = [
+            await outside.ask(GatedCall(tool_call_id=name, name="refund", input=f'{{"order": "{name}"}}'))
+            for name in ("runs", "waits")
+        ]
+
+        async def handler(order: RunOrder) -> str:
+            if "runs" in order.input:
+                await sender.pending(2)
+                hole.swallow()
+                hole.release()
+            ran.append(order.input)
+            return "paid"
+
+        waiting = [
+            asyncio.create_task(session.session.call_tool("note", {"text": "hi"})),
+            *(asyncio.create_task(outside.run(record, handler, to_report=ok_of)) for record in records),
+        ]
+        (first, *others) = sorted(await sender.pending(3), key=lambda each: "runs" not in each["input"])
+        assert (await sender.api.decide(first)).status_code == 200
+        await until(lambda: asyncio.sleep(0, bool(ran)), "call that runs as the connection dies")
+        for each in others:
+            assert (await sender.api.decide(each)).status_code == 200
+        async with asyncio.timeout(60):
+            await asyncio.gather(*waiting)
+
+        async def all_done() -> bool:
+            return all([(await sender.client.get_external_call(record)).state == "done" for record in records])
+
+        await until(all_done, "reports")
+    assert len(ran) == 2
+    assert (tmp_path / "calls").read_text().count("note") == 1
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
