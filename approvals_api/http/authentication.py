@@ -213,10 +213,11 @@ def clear_session_cookie(request: Request, response: Response) -> None:
     delete_cookie(request, response, SESSION_COOKIE)
 
 
-def keep_wanted_page(request: Request, response: Response) -> None:
-    """Have the browser remember the page that it asked for, so that the log-in leads there, whichever way it is done."""
-    query = f"?{request.url.query}" if request.url.query else ""
-    page = quote(f"{quote(request.url.path)}{query}", safe="")
+def keep_wanted_page(request: Request, response: Response, page: str | None = None) -> None:
+    """Have the browser remember the page that the log-in leads to, whichever way it is done; None: the one that it asked for."""
+    if page is None:
+        page = f"{quote(request.url.path)}{f'?{request.url.query}' if request.url.query else ''}"
+    page = quote(page, safe="")
     if len(page) <= MAX_WANTED_PAGE_CHARS:
         set_cookie(request, response, WANTED_PAGE_COOKIE, page, max_age=ATTEMPT_SECONDS)
 

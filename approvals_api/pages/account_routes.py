@@ -28,7 +28,8 @@ router = APIRouter(include_in_schema=False)
 
 OIDC_COOKIE: Final = "turngate_oidc"
 CALLBACK: Final = "/login/oidc/callback"
-"""The id of the subscription of this browser, if it is notified."""
+LOGGED_IN: Final = "/login/done"
+"""Where a log-in in a window of its own ends."""
 
 
 @router.get("/login")
@@ -59,9 +60,18 @@ async def log_in(request: Request, services: ServicesDep) -> Response:
     return _let_in(request, secret)
 
 
+@router.get(LOGGED_IN)
+async def logged_in(request: Request) -> HTMLResponse:
+    """Close the window in which someone has logged in, for a page that stays as it is meanwhile."""
+    return _login_page(request, is_over=True)
+
+
 @router.get("/login/oidc")
-async def begin_oidc(request: Request, services: ServicesDep) -> Response:
-    """Send the browser to the OpenID provider, with a cookie that identifies it when it comes back."""
+async def begin_oidc(request: Request, services: ServicesDep, window: bool = False) -> Response:
+    """Send the browser to the OpenID provider, with a cookie that identifies it when it comes back.
+
+    ``window``: in a window that was opened for the log-in alone.
+    """
     provider = _provider(request)
     if provider is None:
         raise NotFoundError("no OpenID provider is configured here")
@@ -70,6 +80,8 @@ async def begin_oidc(request: Request, services: ServicesDep) -> Response:
     response = RedirectResponse(url, status_code=303)
     # The way back comes from another site.
     authentication.set_cookie(request, response, OIDC_COOKIE, cookie, max_age=ATTEMPT_SECONDS)
+    if window:
+        authentication.keep_wanted_page(request, response, LOGGED_IN)
     return response
 
 
@@ -105,7 +117,7 @@ def _let_in(request: Request, secret: str) -> Response:
 
 
 def _login_page(
-    request: Request, *, status: int = 200, link: str = "", refused: str = "", name: str = ""
+    request: Request, *, status: int = 200, link: str = "", refused: str = "", name: str = "", is_over: bool = False
 ) -> HTMLResponse:
     oidc = _provider(request)
     provider = None if oidc is None else urlsplit(oidc.settings.issuer).hostname
@@ -119,6 +131,7 @@ def _login_page(
         link=link,
         refused=refused,
         name=name,
+        is_over=is_over,
         provider=provider,
         command=settings.login_link if is_here else LOGIN_LINK,
     )

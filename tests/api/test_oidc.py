@@ -114,7 +114,10 @@ async def test_a_person_logs_in_by_the_provider(door: Door, provider: Provider) 
 async def test_a_person_logs_in_and_out_below_a_path(
     sqlite: Database, settings: OidcSettings, tmp_path: Path, strips: bool
 ) -> None:
-    """Through nginx, whether or not it takes the path off: the way back, the cookies and the page at the end are below it."""
+    """Through nginx, whether or not it takes the path off: the way back, the cookies and the page at the end are below it.
+
+    A log-in in a window of its own ends on a page that closes it.
+    """
     proxy, path = choose_port(), "/tools/turngate"
     origin = f"http://127.0.0.1:{proxy}"
     with running_provider(f"{origin}{path}{CALLBACK}", tmp_path / "log") as provider:
@@ -123,11 +126,11 @@ async def test_a_person_logs_in_and_out_below_a_path(
             with below(proxy, path, door.url, strips=strips):
                 headers = {"Accept": "text/html", "Origin": origin}
                 async with httpx.AsyncClient(base_url=origin, trust_env=False, headers=headers) as browser:
-                    sent = await browser.get(f"{path}/login/oidc")
+                    sent = await browser.get(f"{path}/login/oidc?window=true")
                     back = await provider.log_in(sent.headers["location"], "ida")
                     assert back.startswith(f"{origin}{path}{CALLBACK}?")
                     answer = await browser.get(back)
-                    assert (answer.status_code, answer.headers["location"]) == (303, f"{path}/")
+                    assert (answer.status_code, answer.headers["location"]) == (303, f"{path}/login/done")
                     inbox = await browser.get(f"{path}/")
                     assert inbox.status_code == 200
                     [cookie] = browser.cookies.jar

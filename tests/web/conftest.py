@@ -9,6 +9,7 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -16,6 +17,7 @@ import uvicorn
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 from pydantic import BaseModel, Field
 from support.engine import Cast, ListModel, Stack, call, says, stack, until
+from support.oidc_provider import SCOPES, SECRET, running_provider
 from support.sub_agent_app import LIMITS, Acting, World
 from temporalio.client import Client
 
@@ -23,7 +25,7 @@ from activities.execution import settlement
 from approvals_api.app import create_app
 from approvals_api.gateway.client import Gateway
 from approvals_api.http.authentication import SESSION_COOKIE
-from approvals_api.settings import ApiSettings
+from approvals_api.settings import ApiSettings, OidcSettings
 from turngate.domain.agents.model_profiles import Profile, Profiles
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.digest import idempotency_key
@@ -33,6 +35,7 @@ from turngate.domain.tools.declare import interaction_tool, tool
 from turngate.domain.tools.preview import Preview
 from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest
+from turngate.runtime.embedded_temporal import choose_port
 from turngate.runtime.temporal_client import data_converter
 from turngate.store import agents
 from turngate.store.access import sessions
@@ -287,10 +290,11 @@ class Site:
 
 
 @contextlib.asynccontextmanager
-async def site_on(engine: Stack, ran: Ran, gateway: Gateway, **settings: Any) -> AsyncIterator[Site]:
+async def site_on(engine: Stack, ran: Ran, gateway: Gateway, *, port: int = 0, **settings: Any) -> AsyncIterator[Site]:
+    """Serve the pages of an engine. ``port`` 0: any free one."""
     of_api = ApiSettings(heartbeat_timeout_seconds=2, **settings)
     app = create_app(database=engine.database, gateway=gateway, settings=of_api)
-    server = Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=1))
+    server = Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", timeout_graceful_shutdown=1))
     task = asyncio.create_task(server.serve())
     try:
         async with asyncio.timeout(60):
@@ -372,6 +376,23 @@ async def quick_site(site: Site) -> AsyncIterator[Site]:
     nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
     async with site_on(site.stack, site.ran, Gateway(nowhere), sse_ping=timedelta(milliseconds=400)) as quick:
         yield quick
+
+
+@pytest.fixture
+async def provider_site(site: Site, tmp_path: Path) -> AsyncIterator[Site]:
+    """The same store with pages that people log in to at an OpenID provider."""
+    nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
+    port = choose_port()  # the provider knows the address that people come back to
+    with running_provider(f"http://127.0.0.1:{port}/login/oidc/callback", tmp_path / "provider.log") as provider:
+        oidc = OidcSettings(
+            issuer=provider.issuer,
+            client_id="turngate",
+            client_secret=SECRET,
+            scopes=SCOPES,
+            operator_values=frozenset({"ops"}),
+        )
+        async with site_on(site.stack, site.ran, Gateway(nowhere), port=port, oidc=oidc) as at:
+            yield at
 
 
 @pytest.fixture(scope="session")

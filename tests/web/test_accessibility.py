@@ -107,12 +107,12 @@ async def test_axe_would_report_a_violation(pages):
     await page.evaluate(AXE_SCRIPT)
     await page.evaluate(
         """() => {
-            document.querySelector("label[for=name]").remove();
+            document.querySelector("label[for=login-name]").remove();
             document.querySelector("#main h1").style.color = "var(--line)";
         }"""
     )
     (unnamed,) = [each for each in await grave_violations(page, ALL_RULES) if each.startswith("label ")]
-    assert "#name" in unnamed
+    assert "#login-name" in unnamed
     await page.emulate_media(color_scheme="dark")
     (grey,) = await grave_violations(page, RULES_OF_A_LOOK)
     assert grey.startswith("color-contrast (serious)")

@@ -4,9 +4,12 @@ import re
 
 import pytest
 from playwright.async_api import expect
+from support.login_app import PASSWORD
+from support.oidc_provider import PASSWORD as PROVIDERS_PASSWORD
 
 from approvals_api.http.authentication import SESSION_COOKIE
-from turngate.store.access import sessions
+from turngate.store.access import sessions, users
+from turngate.store.access.passwords import hash_password
 
 NO_SCRIPT = {"java_script_enabled": False}
 
@@ -110,31 +113,93 @@ async def test_a_form_of_another_session_decides_nothing(site, open_page):
     await site.ended(request)
 
 
-@pytest.mark.parametrize("script", [True, False])
-async def test_a_session_ends_while_someone_types(site, open_page, script):
-    """With a script the page stays and says what to do; without, the answer keeps what was typed. Nothing is decided by it."""
+TEXT = "The amount is twice\nthat of the invoice."
+
+
+async def typed_when_the_session_ends(site, open_page, name, *, at=None, **options):
+    """A page with a reason that was typed and sent after its session had ended; its request, and what it posted to it."""
     request = await site.gated("refund", '{"order": "ended", "cents": 1}')
-    page = await open_page(f"/requests/{request.id}", operator="eve", **({} if script else NO_SCRIPT))
-    await page.locator("#reject-message").fill("The amount is twice\nthat of the invoice.")
+    page = await open_page(f"/requests/{request.id}", operator=name, at=at or site, **options)
+    sent = []
+    page.on("request", lambda each: sent.append(each) if each.method == "POST" and each.url == page.url else None)
+    await page.locator("#reject-message").fill(TEXT)
     async with site.stack.database.write() as conn:
-        await sessions.revoke_all(conn, "eve", by="root")
+        await sessions.revoke_all(conn, name, by="root")
     await page.get_by_role("button", name="Reject").click()
-    if script:
-        await expect(page.locator("#decision [data-unsent-note]")).to_contain_text(
-            "Nothing was sent: your session ended."
-        )
-    else:
-        await expect(page.locator("h1")).to_contain_text("Your session ended")
+    return page, request, sent
+
+
+async def rejected(site, page, request, by):
+    """The form that waited is sent, once it is pressed."""
+    await expect(page.locator("#reject-message")).to_have_value(TEXT)
+    assert (await site.now(request)).status == "pending"
+    await page.get_by_role("button", name="Reject").click()
+    await expect(page.locator("#decision")).to_contain_text(f"Rejected by {by}")
+    await site.ended(request)
+
+
+async def test_without_a_script_an_ended_session_keeps_what_was_typed(site, open_page):
+    """The answer has it, and shows the form with it again after a log-in in another tab; nothing is decided by that."""
+    page, request, _sent = await typed_when_the_session_ends(site, open_page, "eve", **NO_SCRIPT)
+    await expect(page.locator("h1")).to_contain_text("Your session ended")
     await expect(page.locator("main a[href='/login']")).to_have_attribute("target", "_blank")
     secret = await site.session("eve")
     await page.context.add_cookies([{"name": SESSION_COOKIE, "value": secret, "url": site.url, "httpOnly": True}])
-    await page.get_by_role("button", name="Reject" if script else "Show the form again").click()
+    await page.get_by_role("button", name="Show the form again").click()
     await expect(page.locator("#attempt")).to_contain_text("nothing was sent")
-    await expect(page.locator("#reject-message")).to_have_value("The amount is twice\nthat of the invoice.")
-    assert (await site.now(request)).status == "pending"
-    await page.get_by_role("button", name="Reject").click()
-    await expect(page.locator("#decision")).to_contain_text("Rejected by eve")
-    await site.ended(request)
+    await rejected(site, page, request, "eve")
+
+
+@pytest.mark.parametrize("by", ["ivy", "jon"])
+async def test_a_log_in_in_place_keeps_what_was_typed(site, open_page, by):
+    """The person who typed it sends it with the next press, once. To another person the form is shown again first."""
+    password_hash = await hash_password(PASSWORD)
+    async with site.stack.database.write() as conn:
+        if await users.user_called(conn, by) is None:
+            await users.add(conn, users.User(name=by, role="operator", password_hash=password_hash), by="root")
+    page, request, sent = await typed_when_the_session_ends(site, open_page, "ivy")
+    dialog = page.get_by_role("dialog", name="Log in")
+    await expect(page.locator("#decision [data-unsent-note]")).to_contain_text("Nothing was sent: your session ended.")
+    await dialog.get_by_role("button", name="Not now").click()
+    await expect(dialog).to_be_hidden()
+    await page.get_by_role("link", name="Log in here").click()
+    for password in ("wrong password", PASSWORD):
+        await dialog.get_by_label("Name").fill(by)
+        await dialog.get_by_label("Password").fill(password)
+        await dialog.get_by_role("button", name="Log in").click()
+        if password != PASSWORD:
+            await expect(dialog.get_by_role("alert")).to_contain_text("The name or the password is wrong")
+    await expect(dialog).to_be_hidden()
+    words = "You are logged in again." if by == "ivy" else "Nothing was sent: now jon is logged in."
+    await expect(page.locator("#decision [data-unsent-note]")).to_contain_text(words)
+    await expect(page.locator(".who .name")).to_have_text(by)
+    assert sent == []
+    if by == "jon":
+        await page.get_by_role("button", name="Reject").click()
+        await expect(page.locator("#attempt")).to_contain_text("nothing was sent")
+    await rejected(site, page, request, by)
+    assert len(sent) == (1 if by == "ivy" else 2)
+
+
+@pytest.mark.exhaustive
+async def test_a_log_in_at_a_provider_is_a_window_that_closes_itself(site, provider_site, open_page):
+    """The page stays, with what was typed, and continues under the new session."""
+    page, request, sent = await typed_when_the_session_ends(site, open_page, "Ida", at=provider_site)
+    dialog = page.get_by_role("dialog", name="Log in")
+    async with page.context.expect_page() as opened:
+        await dialog.get_by_role("link", name="Log in with 127.0.0.1").click()
+    window = await opened.value
+    for name, text in (("login", "ida"), ("password", PROVIDERS_PASSWORD)):
+        await window.locator(f"[name={name}]").fill(text)
+        await window.locator(f"[name={name}]").press("Enter")
+    async with window.expect_event("close"):
+        await window.locator("[name=answer][value=accept]").click()
+    await expect(dialog).to_be_hidden()
+    await expect(page.locator("#decision [data-unsent-note]")).to_contain_text("You are logged in again.")
+    assert sent == []
+    await rejected(site, page, request, "Ida")
+    assert len(sent) == 1
+    await page.close()
 
 
 @pytest.mark.parametrize(("answer", "words"), [(None, "already is not done twice"), (500, "Not done: it broke")])

@@ -51,6 +51,7 @@ const main = () => $("#main");
 const say = (text) => { $("[data-say]").textContent = text; };
 // On a connection that is dead, an answer never comes, and each such request holds one of the browser's few connections.
 const ask = (address, options) => fetch(address, { ...options, signal: AbortSignal.timeout(ANSWER_MS) });
+const readPage = async (answer) => new DOMParser().parseFromString(await answer.text(), "text/html");
 
 /* What the person has typed */
 
@@ -393,21 +394,21 @@ async function refresh() {
   lastRefresh = performance.now();
   if (main().dataset.page === "bulk") return refreshPicked();
   let answer;
-  let text;
+  let page;
   try {
     answer = await ask(location.pathname + location.search, { headers: { Accept: "text/html" }, cache: "no-store" });
-    text = await answer.text();
+    page = await readPage(answer);
   } catch {
     return "unknown"; // the server is away; the next event or the next visit of the page tries again
   }
   if (answer.redirected && new URL(answer.url).pathname === `${ROOT}login`) {
+    if (isEnded()) return "unknown";
     if (isBusy()) tellUnsent("ended");
     else location.assign(`${ROOT}login`);
     return "changed";
   }
   if (answer.status >= 500) return "unknown";
   if (!answer.ok) return "same"; // what is sent gets the same answer, and its page says why
-  const page = new DOMParser().parseFromString(text, "text/html");
   const fresh = $("#main", page);
   if (fresh === null) return "same";
   document.title = page.title;
@@ -449,7 +450,7 @@ async function refreshPicked() {
   try {
     const answer = await ask(`${ROOT}requests/bulk`, { method: "POST", body, headers: { Accept: "text/html" } });
     if (answer.status >= 500) return "unknown";
-    page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    page = await readPage(answer);
   } catch {
     return "unknown";
   }
@@ -647,9 +648,11 @@ async function lookThenSend(form, button) {
   const isCurrent = wasLive && main().dataset.page !== "bulk"; // an event says of one call that it changed, and not of all
   const status = why !== null || isCurrent ? "same" : await refresh();
   delete form.dataset.looking;
+  if (why === null && isEnded()) return logInSeen();
   if (status === "unknown") why = "away";
   if (why === "away" && !wasLive) lose();
   tellUnsent(why, form);
+  if (why === "ended") void openLogin();
   if (why !== null || status === "changed" || !form.isConnected || button?.matches(":disabled")) return;
   form.dataset.looked = "yes";
   form.requestSubmit(button);
@@ -701,7 +704,7 @@ async function send(form, button) {
   try {
     const address = button?.getAttribute("formaction") ?? form.getAttribute("action") ?? location.href;
     answer = await fetch(address, { method: "POST", body, headers: { Accept: "text/html" }, signal: AbortSignal.timeout(SENDING_MS) });
-    page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    page = await readPage(answer);
   } catch {
     delete form.dataset.sent;
     tellUnsent($(KEYED, form) === null ? "unsure" : "lost", form);
@@ -716,10 +719,91 @@ async function send(form, button) {
   }
   delete form.dataset.sent;
   const problem = $("#main[data-page=error] pre", page) ?? ("part" in form.dataset ? $("#attempt", page) : null);
-  if (answer.redirected || answer.status === 401) tellUnsent("ended", form);
+  if (answer.redirected || answer.status === 401) { tellUnsent("ended", form); void openLogin(); }
   else if (problem !== null) tellUnsent("refused", form, problem);
   else showAnswer(page);
 }
+
+// A log-in in place: the page stays, with what was typed. Any page of this browser that someone has logged in to tells the others.
+const tabs = new BroadcastChannel(`turngate ${ROOT}`);
+const isEnded = () => $("[data-log-in]") !== null;
+
+async function openLogin() {
+  try {
+    showLogin(await readPage(await ask(`${ROOT}login`, { headers: { Accept: "text/html" } })));
+  } catch {
+    return tellUnsent("away", $("[data-log-in]")?.closest("form"));
+  }
+  if (isEnded() && !$("#login").open) $("#login").showModal();
+}
+
+// What the log-in page says: its forms, and what was wrong. Another page's words are a refusal, such as of too many tries.
+function showLogin(page) {
+  const problem = $("#main[data-page=error] pre", page);
+  if (problem !== null) refuseLogin(problem.textContent);
+  else $("[data-login]").replaceChildren(...document.adoptNode($("#main .narrow", page)).childNodes);
+}
+
+function refuseLogin(words) {
+  $("#login .warn")?.remove();
+  const note = Object.assign(document.createElement("p"), { className: "warn", role: "alert", textContent: words });
+  $("#login-title").after(note);
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("[data-log-in], #login a");
+  if (!link || event.ctrlKey || event.metaKey) return;
+  event.preventDefault();
+  if ("logIn" in link.dataset) void openLogin();
+  else open(`${link.href}?window=true`, "_blank", "popup,width=640,height=800"); // the OpenID provider's
+});
+
+$("#login").addEventListener("submit", async (event) => {
+  const form = event.target;
+  if (form.method === "dialog") return;
+  event.preventDefault();
+  if (form.dataset.sent) return;
+  form.dataset.sent = "yes";
+  try {
+    const body = new URLSearchParams(new FormData(form));
+    const answer = await fetch(form.action, {
+      method: "POST", body, headers: { Accept: "text/html" }, redirect: "manual", signal: AbortSignal.timeout(SENDING_MS),
+    });
+    if (answer.type === "opaqueredirect") { tabs.postMessage("logged in"); await logInSeen(); }
+    else showLogin(await readPage(answer));
+  } catch {
+    refuseLogin("The server does not answer. Try again.");
+  }
+  delete form.dataset.sent;
+  $("#login [type=password]")?.focus();
+});
+
+// The same person's forms count again. Another person's don't: the server shows them again, with what was typed, and sends nothing.
+async function logInSeen() {
+  if (!isEnded()) return;
+  let page;
+  try {
+    page = await readPage(await ask(`${ROOT}account`, { headers: { Accept: "text/html" } }));
+  } catch {
+    return; // the next press of a button looks again
+  }
+  const [was, now] = [$(".who .name"), $(".who .name", page)];
+  if (now === null || !isEnded()) return;
+  const form = $("[data-log-in]").closest("form");
+  $("#login").close();
+  if (was.textContent === now.textContent) {
+    for (const each of document.getElementsByName("csrf_token")) each.value = $("[name=csrf_token]", page).value;
+    tellUnsent("again", form);
+  } else {
+    const name = Object.assign(document.createElement("b"), { textContent: now.textContent });
+    $(".who").replaceWith(document.adoptNode($(".who", page)));
+    offerHelp();
+    tellUnsent("other", form, name);
+  }
+  reconnect();
+}
+
+tabs.addEventListener("message", logInSeen);
 
 // A form that isn't the page's decision changes only its own part of the page: an edit that isn't sent stays as it is.
 function showPart(form, page) {
@@ -766,7 +850,7 @@ async function lookAtEdit(form, action) {
   } catch {
     return; // the next change tries again
   }
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(`edits-${action}`);
+  const fresh = (await readPage(answer)).getElementById(`edits-${action}`);
   const old = document.getElementById(`edits-${action}`);
   if (fresh === null || old === null || editTimer !== null) return;
   closeFolds(fresh);
@@ -820,7 +904,7 @@ async function lookAtRule(form) {
   } catch {
     return; // the next change tries again
   }
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("means");
+  const fresh = (await readPage(answer)).getElementById("means");
   if (fresh !== null && ruleTimer === null) document.getElementById("means")?.replaceChildren(...document.adoptNode(fresh).childNodes);
 }
 
@@ -1233,7 +1317,7 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.getModifierState("AltGraph") || event.isComposing) return;
   const key = keyOf(event);
   if (event.repeat && key === "a") { if (armed !== null) armed.at = event.timeStamp; return; } // held down
-  if (isTyping() || $("#help").open || (keysOff() && key !== "?")) return;
+  if (isTyping() || $("dialog[open]") !== null || (keysOff() && key !== "?")) return;
   if (key !== "a") disarm();
   const action = KEYS[key];
   // Enter on a button or link does what the browser does.
@@ -1242,10 +1326,11 @@ document.addEventListener("keydown", (event) => {
   if (performance.now() >= inertUntil) action(event);
 });
 
-const helpButton = $("[data-help]");
-if (helpButton !== null) {
-  helpButton.hidden = false;
-  helpButton.addEventListener("click", () => $("#help").showModal());
+function offerHelp() {
+  const button = $("[data-help]");
+  if (button === null) return;
+  button.hidden = false;
+  button.addEventListener("click", () => $("#help").showModal());
 }
 const keysOn = $("[data-keys-on]");
 keysOn.checked = !keysOff();
@@ -1273,6 +1358,9 @@ function startPage() {
 }
 
 startPage();
+offerHelp();
+if (document.body.dataset.seq || main().dataset.page === "logged-in") tabs.postMessage("logged in");
+if (main().dataset.page === "logged-in") close();
 setInterval(lookInMotion, LOOK_MS);
 listen();
 document.documentElement.dataset.ready = "yes";
