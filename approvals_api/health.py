@@ -561,16 +561,24 @@ async def _clock(services: Services, findings: Findings) -> list[HealthCheck]:
     checks += apart("Temporal server", max(polls), min(before, max(polls)), after) if polls else []
     present = {each.identity for look in findings.queues.values() for each in look.present(after)}
     beats = await services.gateway.worker_clocks() if present else {}
-    checks += of_workers({each: beats[each] for each in sorted(present & beats.keys())}, after)
-    if checks:
-        return checks
-    return [HealthCheck(name="clock", state="ok", says="The clocks agree.")]
+    return of_clocks(checks, present, beats, after)
 
 
-def of_workers(beats: Mapping[str, datetime], at: datetime) -> Iterator[HealthCheck]:
-    """Yield whose clock differs. ``beats``: a worker that is there → the last heartbeat, by its clock; it sends one a minute."""
-    for worker, beat in beats.items():
-        yield from apart(f"worker {worker}", beat, at - BEATS_EVERY, at)
+def of_clocks(
+    others: Sequence[HealthCheck], workers: Collection[str], beats: Mapping[str, datetime], at: datetime
+) -> list[HealthCheck]:
+    """Return whose clock differs. ``others``: those that do and are no worker's. ``workers``: those that are there.
+
+    ``beats``: worker → its last heartbeat, by its clock. It sends one a minute, the first after a minute.
+    """
+    known = sorted(workers & beats.keys())
+    checks = [
+        *others,
+        *(check for each in known for check in apart(f"worker {each}", beats[each], at - BEATS_EVERY, at)),
+    ]
+    unknown = _count(len(workers) - len(known), "worker", "workers")
+    says = "The clocks agree." if len(known) == len(workers) else f"The clocks agree. Not known yet: that of {unknown}."
+    return checks or [HealthCheck(name="clock", state="ok", says=says)]
 
 
 def apart(whose: str, theirs: datetime, before: datetime, after: datetime) -> Iterator[HealthCheck]:

@@ -167,9 +167,15 @@ def test_failing_runs_are_no_good_health() -> None:
 
 @pytest.mark.parametrize(("minutes", "says"), [(10, "10 min fast"), (0, None), (-1, None), (-20, "17 min slow")])
 def test_a_workers_clock_that_differs_is_found(minutes: int, says: str | None) -> None:
-    """By its last heartbeat, which may be minutes old."""
-    checks = list(health.of_workers({"w@host": NOW + timedelta(minutes=minutes)}, NOW))
-    assert [says in each.says and "w@host" in each.says for each in checks] == ([] if says is None else [True])
+    """By its last heartbeat, which may be minutes old. Before the first one, no one knows."""
+    beats = {"w@host": NOW + timedelta(minutes=minutes), "gone@host": NOW + timedelta(hours=1)}
+    [check] = health.of_clocks([], {"w@host"}, beats, NOW)
+    expected = (
+        "The clocks agree." if says is None else f"The worker w@host's clock is {says}, compared with this machine's."
+    )
+    assert (check.state, check.says) == ("ok" if says is None else "warning", expected)
+    [check] = health.of_clocks([], {"w@host", "new@host"}, {"w@host": NOW}, NOW)
+    assert (check.state, check.says) == ("ok", "The clocks agree. Not known yet: that of 1 worker.")
 
 
 async def test_a_store_that_takes_no_writes_is_found(sqlite: Database) -> None:

@@ -407,7 +407,7 @@ def doctor(
     Checks this machine, the data directory, the database, Temporal, the port, the app with its agents, and its models. A ✗
     is an error and says how to fix it. A ! works but may be a mistake, such as a tool without a handler.
 
-    Exit code: 0 when everything is in order, 1 when something is wrong.
+    Exit code: 0 when nothing is wrong, 1 when something is.
     """
     try:
         settings = load_stack_settings(api_port=port, data_dir=data_dir)
@@ -424,7 +424,11 @@ def doctor(
     if not all(finding.good for finding in findings):
         raise typer.Exit(EXIT_WENT_WRONG)
     terminal.line("")
-    terminal.line(("everything is in order", "green"))
+    warnings = sum(finding.warns for finding in findings)
+    if warnings:
+        terminal.line((f"nothing is wrong, but look at the {warnings} marked with !", "yellow"))
+    else:
+        terminal.line(("everything is in order", "green"))
 
 
 def _show(finding: object) -> None:
