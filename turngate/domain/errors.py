@@ -101,7 +101,7 @@ class UnfinishedRestoreError(ConfigurationError):
 
 
 class UnknownSchemaError(ConfigurationError):
-    """The database has a schema that this version doesn't know: a newer version's, or one from before 0.1.0."""
+    """The database has a schema that this version doesn't know: a newer version's, or one from before the first release."""
 
     code = "unknown_schema"
 

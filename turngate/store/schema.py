@@ -13,12 +13,9 @@ import sqlalchemy
 
 from turngate import __version__
 from turngate.domain.errors import UnfinishedRestoreError, UnknownSchemaError
+from turngate.store.tables import new_database
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
-
-UNRELEASED: Final = frozenset(f"000{n}" for n in range(1, 8))
-"""Revisions of versions before 0.1.0. A released revision is the whole name of its file, so the two never meet."""
-
 
 MARK: Final = "unfinished_restore"
 """What a database has while a restore puts a backup in its place, and what no process opens it with: on PostgreSQL a table, on
@@ -68,23 +65,25 @@ def known_revision(connection: sqlalchemy.Connection, *, restoring: bool = False
     if revision is None or revision in _revisions():
         return revision
     database = connection.engine.url.database
-    if revision in UNRELEASED:
-        raise UnknownSchemaError(
-            f"the database {database} was made by a Turngate before 0.1.0 (schema {revision}), and this version can't use "
-            "it. Start with an empty one: move the data directory away, or choose another with --data-dir; "
-            "if you set TURNGATE_DATABASE_URL, point it to an empty database",
-            revision=revision,
-        )
     raise UnknownSchemaError(
-        f"the database {database} has the schema {revision}, which Turngate {__version__} doesn't know: "
-        "a newer version has migrated it. Run that version or a newer one, or restore a backup from before",
+        f"the database {database} has the schema {revision}, which Turngate {__version__} doesn't know. If a newer version has "
+        "migrated it, run that one, or restore a backup from before. If it is from before the first release, start with an empty "
+        "one: move the data directory away, or choose another with --data-dir; if you set TURNGATE_DATABASE_URL, point it to an "
+        "empty database",
         revision=revision,
     )
 
 
 def upgrade(connection: sqlalchemy.Connection, *, restoring: bool = False) -> None:
-    """Run every migration that the database lacks. Raises as :func:`known_revision`, and changes nothing then."""
-    if known_revision(connection, restoring=restoring) == newest_revision():
+    """Create what an empty database lacks, or run the migrations that an older one does.
+
+    Raises as :func:`known_revision`, and changes nothing then.
+    """
+    revision, newest = known_revision(connection, restoring=restoring), newest_revision()
+    if revision == newest:
+        return
+    if revision is None:
+        new_database.create(connection, newest)
         return
     from alembic import command  # noqa: PLC0415 - see above
     from alembic.config import Config  # noqa: PLC0415 - see above

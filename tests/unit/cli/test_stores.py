@@ -137,7 +137,8 @@ def test_a_data_directory_of_before_the_first_release_is_refused_in_words(tmp_pa
         database.commit()
     refused = CliRunner().invoke(app, ["migrate", "--data-dir", str(tmp_path)])
     assert refused.exit_code == 2
-    assert "before 0.1.0 (schema 0007)" in refused.stderr
+    assert "has the schema 0007" in refused.stderr
+    assert "before the first release" in refused.stderr
     assert "move the data directory away" in refused.stderr
     assert "Traceback" not in refused.stderr
     with closing(sqlite3.connect(tmp_path / "turngate.db")) as database:

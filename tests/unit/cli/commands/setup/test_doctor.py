@@ -79,7 +79,7 @@ async def test_a_database_of_before_the_first_release_is_found(tmp_path: Path):
         await conn.execute(sqlalchemy.text("UPDATE alembic_version SET version_num = '0006'"))
     await database.close()
     text = (await bad(data_dir=tmp_path))["database"]
-    assert "before 0.1.0 (schema 0006)" in text
+    assert "has the schema 0006" in text
     assert "move the data directory away" in text
 
 
