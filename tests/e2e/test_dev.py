@@ -12,7 +12,7 @@ import httpx
 import pytest
 from support.html_forms import PostedPage
 from support.scrapes import Scrape, get
-from support.terminal_process import DEADLINE_SECONDS, Background, turngate
+from support.terminal_process import DEADLINE_SECONDS, Background, InTerminal, turngate
 
 from turngate.runtime import embedded_temporal
 
@@ -141,3 +141,43 @@ def test_a_run_continues_one_answer_at_a_time(shop: Path, dev: Dev) -> None:
         assert taken_in(dev.script(run_id)) == [(0, "step 1"), (1, "step 2"), (2, "step 3")]
     finally:
         follower.stop()
+
+
+OF_A_CODER = """\
+from turngate import Agent, App
+from turngate.toolkits.coding import coding_toolkit
+
+app = App(agents=[Agent(name="coder", instructions="", toolkit=coding_toolkit(), model="scripted:coder.yaml")])
+"""
+WRITES_A_MODULE = """\
+responses:
+  - calls: [{tool: write_file, input: {path: helper.py, text: "open('ran', 'w')\\n"}}]
+  - text: Done.
+"""
+
+
+def test_what_a_run_has_changed_is_loaded_once_a_person_has_accepted_it(tmp_path: Path) -> None:
+    """Its file is named, the former version runs on until Enter is pressed; what a person wrote is loaded as it is."""
+    (tmp_path / "my_app.py").write_text(OF_A_CODER)
+    (tmp_path / "coder.yaml").write_text(WRITES_A_MODULE)
+    dev = InTerminal("dev", "my_app:app", "--port", str(embedded_temporal.choose_port()), cwd=tmp_path)
+    dev.wait_for("Start a run")
+    try:
+        follower = Background("run", "Help.", "--workspace", ".", cwd=tmp_path)
+        request_id = follower.wait_for(r"/requests/(rq_\w+)").group(1)
+        assert turngate("decide", request_id, "approve", cwd=tmp_path).returncode == 0
+        follower.wait_for(r"Done\.")
+        dev.press("\n")  # before it is asked, it is no answer
+        (tmp_path / "my_app.py").write_text("import helper\n" + OF_A_CODER)
+        dev.wait_for(r"helper\.py may have been changed by a run")
+        dev.wait_for("press Enter to load it")
+        assert not (tmp_path / "ran").exists()
+        dev.press("\n")
+        dev.wait_for(r"reloaded after a change of helper\.py")
+        assert (tmp_path / "ran").exists()
+        (tmp_path / "own.py").write_text("")
+        (tmp_path / "my_app.py").write_text("import helper, own\n" + OF_A_CODER)
+        dev.wait_for(r"reloaded after a change of my_app\.py")
+    finally:
+        dev.press("\x03")
+        dev.exit_code()

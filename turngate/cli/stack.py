@@ -75,7 +75,7 @@ async def whole_stack(
         await running.enter_async_context(serving_metrics(metrics, database, settings, watched=watched))
         await stores.ensure_cli_token(database, settings.data_dir)
         if isinstance(app, Workshop):
-            worker = await running.enter_async_context(app.serving(temporal_address))
+            worker = await running.enter_async_context(app.serving(temporal_address, database))
         else:
             worker = await running.enter_async_context(serving_worker(settings, app, client, database))
         playground = app if isinstance(app, Workshop) else None

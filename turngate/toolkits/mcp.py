@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from turngate import Tool, Toolkit
@@ -40,6 +41,8 @@ T = TypeVar("T")
 log = logging.getLogger("turngate.mcp")
 CONNECT_TIMEOUT = timedelta(seconds=30)
 _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+SERVER_PLACES: Final[set[Path]] = set()
+"""What the servers that this process starts may change, at any time while they run."""
 _ANSWER_SLACK_SECONDS = 60.0
 """The engine ends a call at its timeout; HTTP gives up only after that, so that there is one who decides."""
 
@@ -79,6 +82,7 @@ def mcp_toolkit(
     """
     if not _SERVER_NAME.fullmatch(name):
         raise ConfigurationError(f"an MCP server's name is letters, digits, '.', '_' and '-', at most 64, not {name!r}")
+    SERVER_PLACES.update(server.changeable)
     listing_of, server_calls, declared = (_with_extra(part) for part in ("listing", "calls", "declared"))
     listing = listing_of.read_listing(server, name=name, seconds=connect_timeout.total_seconds())
     asking, marking = _by_tool(ask), _by_tool(untrusted)

@@ -1,10 +1,10 @@
 """The worker of ``turngate dev``: a process that loads the app once. A changed app gets a new process.
 
-Run as ``python -m turngate.cli.dev.worker_process PARENT DESCRIPTOR APP PACE METRICS``. PARENT: the pid of what starts it.
+Run as ``python -m turngate.cli.dev.worker_process PARENT DESCRIPTOR APP PACE METRICS GUARD``. PARENT: the pid of what starts it.
 The descriptor is one end of a socket pair with it. The first line that goes through it says whether the app could be loaded, and
 from which files. When the other end is gone, this process stops; on Linux the kernel kills it then, also while it loads the app.
 PACE: ``step`` or ``run``, see :mod:`turngate.cli.dev.script_steps`. METRICS: the descriptor of the socket where it serves
-metrics, which it shares with the worker that it follows; ``-``: nowhere.
+metrics, which it shares with the worker that it follows; ``-``: nowhere. GUARD: an :class:`ImportGuard` as JSON.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import json
 import os
 import socket
 import sys
+import time
 import traceback
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -36,14 +37,16 @@ from turngate.cli.parts.stop import until_stopped
 from turngate.cli.parts.worker import serving_worker
 from turngate.cli.posix_signals import leave, run_server, stop_on_posix_signals
 from turngate.cli.temporal_link import connect_when_there
-from turngate.domain.errors import TurngateError
+from turngate.domain.errors import ConfigurationError, TurngateError
 from turngate.models.registry import build_models
 from turngate.runtime.app_errors import is_own
 from turngate.runtime.app_loader import LoadedApp, load_app
 from turngate.runtime.die_with_parent import die_with
+from turngate.runtime.import_guard import ImportGuard
 from turngate.runtime.settings import Settings, load_settings
 from turngate.runtime.telemetry import configure_logging
 from turngate.text.plain_text import plain
+from turngate.toolkits.mcp import SERVER_PLACES
 from turngate.wire.playground import PaceOrder, Trial, TrialOrder
 from worker import build_engine
 
@@ -55,19 +58,23 @@ MOST_LINE_BYTES: Final = 8 * 1024 * 1024
 
 def main() -> None:
     """Load the app, say so, and run its worker until the other end or a signal ends it."""
-    parent, descriptor, target, pace, of_metrics = sys.argv[1:]
+    parent, descriptor, target, pace, of_metrics, of_guard = sys.argv[1:]
     die_with(int(parent))
     terminal.prepare_streams()
     channel = _inherited(descriptor)
     metrics = None if of_metrics == "-" else _inherited(of_metrics)
     settings = load_settings()  # as the process that started this one has read them
     configure_logging(settings.log_level, settings.log_format)
+    guard = ImportGuard.model_validate_json(of_guard)
+    guard.watch_imports()
     try:
         app = load_app(target)
         require_model_names(settings, app)
+        _require_accepted(guard, app_files(app, settings, build_models(settings, script_base=app.base).profiles))
     except TurngateError as error:
-        channel.sendall(_line(_failure(error, target)))
+        channel.sendall(_line(_failure(error, target) | {"refused": guard.refused}))
         leave(2)
+    guard.since = time.time()  # what is imported later
     code = 1
     try:
         run_server(_serve(settings, app, channel, metrics, one_step_at_a_time=pace == "step"))
@@ -80,6 +87,15 @@ def main() -> None:
         log.exception("the worker ended")
     finally:
         leave(code)
+
+
+def _require_accepted(guard: ImportGuard, files: list[Path]) -> None:
+    """Require that no run has changed what the app reads besides its modules. An app may handle that a module is missing, too."""
+    for file in files:
+        with suppress(OSError, ImportError):
+            guard.read(file)
+    if guard.refused:
+        raise ConfigurationError(f"{', '.join(guard.refused)} may have been changed by a run")
 
 
 def _inherited(descriptor: str) -> socket.socket:
@@ -116,6 +132,7 @@ async def _serve(
                 "tools": tools,
                 "scripts": {name: scripts_of(agent, paced.profiles) for name, agent in app.agents.items()},
                 "base": str(app.base),
+                "server_places": sorted(map(str, SERVER_PLACES)),
                 "files": _own(list(map(str, app_files(app, settings, paced.profiles)))),
             }
             writer.write(_line(ready))

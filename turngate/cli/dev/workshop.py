@@ -1,7 +1,7 @@
 """The process beside the worker of ``turngate dev``: watches the app's files, and starts a new worker when one changes.
 
 The app is never loaded in this process, which serves the API and the pages. So a changed module is a fresh one, and an error in
-it leaves the worker that runs as it is.
+it leaves the worker that runs as it is. What a run may have changed is loaded once the person at the terminal has accepted it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import json
 import os
 import socket
 import sys
+import termios
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,13 +30,20 @@ from turngate.domain.errors import ConfigurationError
 from turngate.domain.tools.tool import ToolManifest
 from turngate.models.registry import Models, ModelSettings
 from turngate.models.scripted import ScriptedModel
+from turngate.runtime.import_guard import ImportGuard
 from turngate.runtime.settings import Settings, environment_names
+from turngate.store import clock
+from turngate.store.database import Database
+from turngate.store.runs import executions
 from turngate.text.plain_text import plain
 from turngate.wire.playground import PaceOrder, RunMessages, ScriptSteps, Trial, TrialOrder
 
 LOOK_SECONDS: Final = 0.3
 """Between two looks at the files' times. Two looks that are alike end a change, as editors write more than once."""
 MOST_FILES: Final = 5_000
+MOST_SPANS: Final = 500
+CLOCK_SECONDS: Final = 0.05
+"""As far as the times of files may be earlier than the clock says: a tick of the kernel's."""
 PROCESS_END_SECONDS: Final = SIGN_OFF_SECONDS + 4
 TRIAL_SECONDS: Final = 60.0
 _TOOLS: Final = TypeAdapter(dict[str, list[ToolManifest]])
@@ -55,6 +64,19 @@ def times_of(files: Iterable[str]) -> Times:
         else:
             times[file] = (status.st_mtime_ns, status.st_size)
     return times
+
+
+def _merged(times: Iterable[tuple[datetime, datetime | None]]) -> tuple[tuple[float, float], ...]:
+    """Return when handlers ran, in seconds since 1970, as few spans. Beyond ``MOST_SPANS`` the older ones count as one."""
+    spans: list[tuple[float, float]] = []
+    for start, end in times:
+        start_at = start.timestamp() - CLOCK_SECONDS
+        end_at = 1e12 if end is None else end.timestamp() + CLOCK_SECONDS
+        if spans and start_at <= spans[-1][1]:
+            start_at, end_at = spans[-1][0], max(spans.pop()[1], end_at)
+        spans.append((start_at, end_at))
+    older = spans[:-MOST_SPANS]
+    return (*([(older[0][0], older[-1][1])] if older else []), *spans[-MOST_SPANS:])
 
 
 @dataclass
@@ -110,6 +132,11 @@ class Workshop:
     _scripts: Mapping[str, Sequence[str]] = field(default_factory=dict)
     _models: Models | None = None
     _started: list[RunningWorker] = field(default_factory=list)
+    _began: datetime = field(default_factory=clock.now)
+    _database: Database | None = None
+    _server_places: tuple[Path, ...] = ()
+    _refused: dict[str, str] = field(default_factory=dict)
+    _accepted: dict[str, str] = field(default_factory=dict)
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def try_call(self, order: TrialOrder) -> Trial:
@@ -160,7 +187,7 @@ class Workshop:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", WORKER,  # -P: nothing beside the app is taken for a library
                 str(os.getpid()), str(theirs.fileno()), self.target, "step" if pace.one_step_at_a_time else "run",
-                "-" if self.metrics is None else str(self.metrics.fileno()),
+                "-" if self.metrics is None else str(self.metrics.fileno()), (await self._guard()).model_dump_json(),
                 env=self._environment(), pass_fds=inherited, stdin=asyncio.subprocess.DEVNULL,
                 process_group=0,  # Ctrl-C is for the process that stops the parts in order
             )  # fmt: skip
@@ -171,7 +198,8 @@ class Workshop:
         message: dict[str, Any] = {"error": f"the worker of {self.target} ended while it started; the log says why"}
         if line:
             message = json.loads(line)
-        self.files |= set(message.get("files", ()))
+        self._refused = message.get("refused", {})
+        self.files |= {*message.get("files", ()), *self._refused}
         if "error" in message:
             await worker.stop()
             self.error = message["error"]
@@ -180,6 +208,7 @@ class Workshop:
         worker.agents = message["agents"]
         self.worker, self.files = worker, set(message["files"])
         self.tools = _TOOLS.validate_python(message["tools"])
+        self._server_places = tuple(map(Path, message["server_places"]))
         self._scripts, self._models = message["scripts"], Models(ModelSettings(script_base=Path(message["base"])))
         if pace.one_step_at_a_time != self.one_step_at_a_time:  # someone changed it meanwhile
             await self.set_pace(PaceOrder(one_step_at_a_time=self.one_step_at_a_time))
@@ -187,6 +216,23 @@ class Workshop:
             async with self._one_at_a_time:
                 await former.stop()
         return True
+
+    async def _guard(self) -> ImportGuard:
+        """Return which files a new worker must not load. The first one loads what is there: a person has started it."""
+        places = tuple(each.resolve() for each in self.settings.workspaces or ())
+        if self._database is None or not self.files:
+            return ImportGuard(places=places)
+        at = clock.now()
+        async with self._database.read() as conn:
+            times = await executions.times_since(conn, self._began)
+        return ImportGuard(
+            places=places,
+            spans=_merged(times),
+            since=at.timestamp() - CLOCK_SECONDS,
+            of_servers=self._server_places,
+            servers_since=self._began.timestamp(),
+            accepted=self._accepted,
+        )
 
     def _environment(self) -> dict[str, str]:
         """Return the worker's environment: this process's, with what its command line says."""
@@ -203,9 +249,11 @@ class Workshop:
         return {**os.environ, **named, "PYTHONDONTWRITEBYTECODE": "1"}
 
     @asynccontextmanager
-    async def serving(self, temporal_address: str) -> AsyncIterator[asyncio.Task[None]]:
-        """Start the worker, and keep it up to date. Yields the task that does so."""
-        self.temporal_address = temporal_address
+    async def serving(
+        self, temporal_address: str, database: Database | None = None
+    ) -> AsyncIterator[asyncio.Task[None]]:
+        """Start the worker, and keep it up to date. Yields the task that does so. ``database``: knows when tool calls ran."""
+        self.temporal_address, self._database = temporal_address, database
         task: asyncio.Task[None] | None = None
         try:
             if not await self.load():
@@ -227,6 +275,7 @@ class Workshop:
             self._note_end()
             now = await asyncio.to_thread(times_of, self.files | set(seen))
             changed = sorted(file for file, time in now.items() if file in seen and time != seen[file])
+            changed = changed or [file for file, state in self._refused.items() if self._accepted.get(file) == state]
             if not changed:
                 seen = now
                 continue
@@ -235,6 +284,8 @@ class Workshop:
             if await self.load():
                 agents = "; ".join(self.worker.agents) if self.worker else ""
                 terminal.note(("reloaded", "bold green"), f" after a change of {names}: {agents}")
+            elif self._refused:
+                self._ask()
             else:
                 self._tell("the former version runs on; fix it, and it is loaded again")
             seen = {file: now.get(file, time) for file, time in times_of(self.files).items()}
@@ -247,6 +298,22 @@ class Workshop:
             if again == now:
                 return again
             now = again
+
+    def _ask(self) -> None:
+        """Ask the person at the terminal whether what a run may have changed is loaded."""
+        if not terminal.is_interactive() or os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp():
+            self._tell(
+                "the former version runs on; look at what has changed, and start `turngate dev` again to load it"
+            )
+            return
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before it was asked is no answer
+        asyncio.get_running_loop().add_reader(sys.stdin, self._accept)
+        self._tell("the former version runs on; look at what has changed, and press Enter to load it as it is now")
+
+    def _accept(self) -> None:
+        asyncio.get_running_loop().remove_reader(sys.stdin)
+        if sys.stdin.readline():
+            self._accepted |= self._refused
 
     def _note_end(self) -> None:
         """Say once that the worker ended by itself. The next change starts another one."""

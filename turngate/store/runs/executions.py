@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import bindparam, exists, func, literal_column, select, tuple_, update
 
 from turngate.domain.requests import ExecutionState, RequestStatus
-from turngate.store.clock import as_text, now
+from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.joined import parts
 from turngate.store.policy.policies import GLANCE
@@ -240,6 +241,14 @@ async def of_run(conn: Connection, run_id: str) -> list[Execution]:
     """Return the run's executions, in order of start."""
     query = select(executions).where(executions.c.run_id == run_id).order_by(executions.c.started_at)
     return [Execution(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def times_since(conn: Connection, at: datetime) -> list[tuple[datetime, datetime | None]]:
+    """Return when handlers ran that hadn't ended by then, in order of start: from, and to; None: one still runs."""
+    start, end = executions.c.started_at, executions.c.ended_at
+    query = select(start, end).where(end.is_(None) | (end >= as_text(at))).order_by(start)
+    rows = (await conn.execute(query)).all()
+    return [(from_text(each.started_at), None if each.ended_at is None else from_text(each.ended_at)) for each in rows]
 
 
 async def begin(conn: Connection, new: NewExecution) -> None:

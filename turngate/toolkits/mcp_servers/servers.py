@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from turngate.domain.errors import ConfigurationError
@@ -39,6 +40,11 @@ class StdioServer:
             raise ConfigurationError(f"an MCP server's cwd must be an existing directory, which {self.cwd} is not")
 
     @property
+    def changeable(self) -> tuple[Path, ...]:
+        """What it may change on this machine, without links."""
+        return tuple(Path(each).expanduser().resolve() for each in (self.cwd, *self.writable) if each is not None)
+
+    @property
     def label(self) -> str:
         """The program alone: arguments may hold secrets."""
         return self.command[0]
@@ -50,6 +56,7 @@ class HttpServer:
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    changeable: ClassVar[tuple[Path, ...]] = ()
 
     def __post_init__(self) -> None:
         """Refuse what is no http address."""

@@ -1,0 +1,109 @@
+"""What a run may have changed: by the time of the change, in a new worker of ``turngate dev`` and for what it imports later."""
+
+from __future__ import annotations
+
+import os
+import py_compile
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from turngate.runtime.import_guard import ImportGuard
+
+IMPORTS = """\
+import sys
+from turngate.runtime.import_guard import ImportGuard
+guard = ImportGuard.model_validate_json(sys.argv[1])
+guard.watch_imports()
+sys.path.insert(0, sys.argv[2])
+for name in sys.argv[3:]:
+    try:
+        print(__import__(name).NAME)
+    except ImportError as error:
+        print("refused", error)
+print(sorted(guard.refused))
+"""
+
+
+def imports(guard: ImportGuard, place: Path, *modules: str) -> list[str]:
+    """Import modules in a process of their own, and return what happened to each, and which files were refused."""
+    argv = [sys.executable, "-c", IMPORTS, guard.model_dump_json(), str(place), *modules]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def changed(path: Path) -> float:
+    return path.stat().st_ctime_ns / 1e9
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "pkg").mkdir()
+    for name in ("first", "pkg/__init__", "pkg/second"):
+        (tmp_path / f"{name}.py").write_text("NAME = 'source'\n")
+    return tmp_path
+
+
+def test_a_module_that_changed_while_a_call_ran_is_not_imported(place: Path) -> None:
+    """Whatever it is: a module, a package, one in a package, compiled code alone, machine code; unless a person accepted it."""
+    py_compile.compile(str(place / "first.py"), cfile=str(place / "bare.pyc"))
+    machine_code = place / f"machine{sysconfig.get_config_var('EXT_SUFFIX')}"
+    machine_code.write_bytes(b"\x7fELF")
+    at = changed(machine_code)
+    guard = ImportGuard(places=(place,), spans=((at - 60, at + 60),))
+    lines = imports(guard, place, "first", "pkg.second", "bare", "machine")
+    files = [place / "first.py", place / "pkg/__init__.py", place / "bare.pyc", machine_code]
+    assert lines[:-1] == [
+        f"refused {file} may have been changed by a run, and no one has accepted that" for file in files
+    ]
+    assert lines[-1] == str(sorted(map(str, files)))
+    with (place / "first.py").open() as opened:
+        assert guard.refuses(place / "first.py", opened.fileno())
+    accepted = ImportGuard(places=guard.places, spans=guard.spans, accepted=guard.refused)
+    assert imports(accepted, place, "first") == ["source", "[]"]
+    os.utime(place / "first.py", (0, 0))  # no program sets the time of the change itself
+    assert imports(accepted, place, "first")[0].startswith("refused")
+
+
+def test_a_module_that_changed_at_another_time_or_elsewhere_is_imported(place: Path) -> None:
+    """Nothing asks about what people wrote between calls, or where no run works."""
+    at = changed(place / "first.py")
+    for guard in (
+        ImportGuard(places=(place,), spans=((at - 60, at - 1), (at + 1, at + 60)), since=at + 1),
+        ImportGuard(places=(place / "pkg",), spans=((at - 60, at + 60),), since=at - 1),
+        ImportGuard(places=(place,), of_servers=(place,), servers_since=at + 1),
+    ):
+        assert imports(guard, place, "first") == ["source", "[]"]
+
+
+def test_what_changes_after_a_worker_has_loaded_its_app_is_refused(place: Path) -> None:
+    """So is what an MCP server may have changed at any time since it was started; by a link to it, too."""
+    at = changed(place / "first.py")
+    elsewhere = place.parent / f"{place.name}-links"
+    elsewhere.mkdir()
+    (elsewhere / "first.py").symlink_to(place / "first.py")
+    for guard in (
+        ImportGuard(places=(place,), since=at - 1),
+        ImportGuard(of_servers=(place,), servers_since=at - 1),
+    ):
+        for directory in (place, elsewhere):
+            assert imports(guard, directory, "first")[1] == str([str(place / "first.py")])
+    shutil.rmtree(elsewhere)
+
+
+def test_compiled_code_that_changed_while_a_call_ran_is_not_used(place: Path) -> None:
+    """Python runs it instead of the source, which is older and may be loaded."""
+    source = place / "first.py"
+    forged = place / "forged.py"
+    forged.write_text("NAME = 'forged'\n")
+    os.utime(forged, ns=(source.stat().st_atime_ns, source.stat().st_mtime_ns))
+    compiled = place / f"__pycache__/first.{sys.implementation.cache_tag}.pyc"
+    py_compile.compile(str(forged), cfile=str(compiled))
+    while changed(compiled) == changed(source):  # a tick of the kernel's clock
+        compiled.touch()
+    guard = ImportGuard(places=(place,), since=changed(compiled))
+    assert imports(ImportGuard(), place, "first") == ["forged", "[]"]
+    assert imports(guard, place, "first") == ["source", str([str(compiled)])]
