@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 import stat
 import sys
 import tempfile
@@ -39,8 +38,6 @@ TEMPORAL_DB: Final = "temporal.db"
 TEMPORAL_LOCK: Final = "temporal.lock"
 TEMPORAL_PORT: Final = "temporal.port"
 TEMPORAL_LOG: Final = Path("logs") / "temporal.log"
-FORMER_DATA_DIR: Final = Path(".turngate")
-"""Where the data directory of a project was in version 0.1.0: inside the project, within reach of agents that work there."""
 
 OWN_PREFIXES: Final = ("turngate.", "temporal.", RUNTIME_FILE, "token", "models.toml")
 """How the names of Turngate's files begin; SQLite adds ``-wal`` and ``-shm``, a log that is full ``.1``."""
@@ -86,23 +83,6 @@ def _name_of(directory: Path) -> str:
     project = directory.resolve()
     name = "".join(each if each.isascii() and each.isalnum() else "-" for each in project.name)[:40] or "root"
     return f"{name}-{hashlib.sha256(os.fsencode(project)).hexdigest()[:12]}"
-
-
-def require_no_former_data_dir(data_dir: Path) -> None:
-    """Raise ConfigurationError, with the fix, when a project's data is where version 0.1.0 kept it.
-
-    It is never used unasked: the project may have come from somewhere else, with a store in it and tokens that others know.
-    """
-    former = FORMER_DATA_DIR.resolve()
-    if data_dir.exists() or not former.is_dir() or next(_own_files(former), None) is None:
-        return
-    raise ConfigurationError(
-        f"{former} holds the data of an earlier Turngate, and a project's data is now kept outside the project. If it is "
-        f"yours, stop Turngate and move it: `mkdir -p {shlex.quote(str(data_dir.parent))} && mv {shlex.quote(str(former))} "
-        f"{shlex.quote(str(data_dir))}`. To use it where it is, set TURNGATE_DATA_DIR=.turngate: then no run can work in "
-        f"{former.parent} itself",
-        former=str(former),
-    )
 
 
 def ensure_data_dir(path: Path) -> Path:

@@ -27,7 +27,6 @@ from turngate.runtime.locations import (
     data_dir_of_stack,
     default_data_dir,
     ensure_data_dir,
-    require_no_former_data_dir,
 )
 from turngate.runtime.secret_files import SUFFIX, secrets_from_files
 from turngate.runtime.traces.switch import Traces, TraceSettings, trace_settings
@@ -383,8 +382,7 @@ def load_settings(**overrides: Any) -> Settings:
     """Build settings: ``overrides`` (by field name; None counts as absent) before environment before defaults.
 
     Raises:
-        ConfigurationError: a value is wrong; names every variable with a wrong value. Secrets are not repeated. Or no data
-            directory is named, and an earlier version's is in the project.
+        ConfigurationError: a value is wrong; names every variable with a wrong value. Secrets are not repeated.
     """
     present = {name: value for name, value in overrides.items() if value is not None}
     secrets = {
@@ -396,8 +394,6 @@ def load_settings(**overrides: Any) -> Settings:
     except ValidationError as error:
         problems = [_describe(issue) for issue in error.errors(include_url=False, include_context=False)]
         raise ConfigurationError(f"settings are wrong: {'; '.join(problems)}", problems=problems) from None
-    if "data_dir" not in settings.model_fields_set:
-        require_no_former_data_dir(settings.data_dir)
     return settings
 
 

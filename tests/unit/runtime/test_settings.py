@@ -47,18 +47,13 @@ def test_a_project_has_one_data_directory_by_whatever_path_it_is_reached(
 
 
 def test_i13_data_inside_the_project_is_not_used_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A store that someone put into the project, or an earlier version kept there, is refused with the way to move it."""
+    """A store that someone put into the project counts for nothing, unless it is named."""
     monkeypatch.chdir(tmp_path)
-    former = tmp_path / ".turngate"
-    former.mkdir()
-    default = load_settings().data_dir  # a directory with none of Turngate's files is something else's
-    (former / "token").write_text("tg_planted")
-    with pytest.raises(ConfigurationError, match=f"mv {former} {default}") as refused:
-        load_settings()
-    assert "TURNGATE_DATA_DIR=.turngate" in refused.value.message
-    assert load_settings(data_dir=".turngate").data_dir == former
-    default.mkdir(parents=True)
-    assert load_settings().data_dir == default, "once the new one exists, the old one counts for nothing"
+    planted = tmp_path / ".turngate"
+    planted.mkdir()
+    (planted / "token").write_text("tg_planted")
+    assert not load_settings().data_dir.is_relative_to(tmp_path / ".turngate")
+    assert load_settings(data_dir=".turngate").data_dir == planted
 
 
 def test_overrides_before_environment_before_defaults(monkeypatch: pytest.MonkeyPatch):
