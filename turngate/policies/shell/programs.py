@@ -203,89 +203,15 @@ _SED = OptionTable(
     long_flags=frozenset({"--quiet", "--silent", "--regexp-extended", "--separate", "--null-data", "--in-place"}),
     long_valued=frozenset({"--expression"}),
 )
-_DIGITS = frozenset("0123456789")
-_BLANKS = frozenset(" \t\n")
-_SED_COMMANDS = frozenset("pdqDPNnGgHhxl=")
-_SED_FLAGS = frozenset("gpIi0123456789")
-
-
-def _is_plain_script(text: str) -> bool:
-    """Tell whether a sed script only prints, deletes and substitutes: every command is one that is known here."""
-    at = 0
-    while True:
-        end = _sed_command(text, _past_blanks(text, at))
-        if end is None:
-            return False
-        at = _past_blanks(text, end)
-        separated = "\n" in text[end:at]
-        if at < len(text) and text[at] == ";":
-            separated = True
-            at = _past_blanks(text, at + 1)
-        if at == len(text):
-            return True
-        if not separated:
-            return False
-
-
-def _sed_command(text: str, at: int) -> int | None:
-    """Return where the command that begins here ends; None: it is not known."""
-    first = _sed_address(text, at)
-    if first is not None:
-        at = first
-        if text[at : at + 1] == ",":
-            second = _sed_address(text, at + 1)
-            if second is None:
-                return None
-            at = second
-    at = _past_blanks(text, at)
-    if text[at : at + 1] == "!":
-        at = _past_blanks(text, at + 1)
-    command = text[at : at + 1]
-    if command in _SED_COMMANDS:
-        return at + 1
-    return _sed_substitution(text, at + 1) if command == "s" else None
-
-
-def _sed_address(text: str, at: int) -> int | None:
-    first = text[at : at + 1]
-    if first == "$":
-        return at + 1
-    if first == "/":
-        return _past_delimiter(text, at + 1, "/")
-    if first not in _DIGITS:
-        return None
-    while text[at : at + 1] in _DIGITS:
-        at += 1
-    return at
-
-
-def _sed_substitution(text: str, at: int) -> int | None:
-    delimiter = text[at : at + 1]
-    if delimiter not in {"/", "|"}:
-        return None
-    middle = _past_delimiter(text, at + 1, delimiter)
-    end = None if middle is None else _past_delimiter(text, middle, delimiter)
-    while end is not None and text[end : end + 1] in _SED_FLAGS:
-        end += 1
-    return end
-
-
-def _past_delimiter(text: str, at: int, delimiter: str) -> int | None:
-    """Return the place after the next delimiter that no backslash escapes; None: there is none on the line."""
-    while at < len(text) and text[at] != "\n":
-        if text[at] == delimiter:
-            return at + 1
-        escaped = text[at] == "\\"
-        if escaped and text[at + 1 : at + 2] in {"", "\n"}:
-            return None
-        at += 2 if escaped else 1
-    return None
-
-
-def _past_blanks(text: str, at: int) -> int:
-    while text[at : at + 1] in _BLANKS:
-        at += 1
-    return at
+_TO_SLASH = r"(?:[^/\\\n]|\\[^\n])*+/"
+_TO_BAR = r"(?:[^|\\\n]|\\[^\n])*+[|]"
+_BLANKS = r"[ \t\n]*+"
+_ADDRESS = rf"(?:[0-9]++|\$|/{_TO_SLASH})"
+_SUBSTITUTION = rf"s(?:/{_TO_SLASH}{_TO_SLASH}|[|]{_TO_BAR}{_TO_BAR})[gpIi0-9]*+"
+_COMMAND = rf"(?:{_ADDRESS}(?:,{_ADDRESS})?+)?+{_BLANKS}!?+{_BLANKS}(?:[pdqDPNnGgHhxl=]|{_SUBSTITUTION})"
+_SEPARATOR = rf"[ \t]*+(?:\n{_BLANKS};?+{_BLANKS}|;{_BLANKS})"
+_PLAIN_SED = re.compile(rf"{_BLANKS}{_COMMAND}(?:{_SEPARATOR}{_COMMAND})*+{_BLANKS};?+{_BLANKS}")
+"""A script that only prints, deletes and substitutes. Nothing in it is read twice."""
 
 
 def run_sed(program: str, args: Sequence[Word]) -> Runs:
@@ -295,7 +221,7 @@ def run_sed(program: str, args: Sequence[Word]) -> Runs:
     scripts = options.values("-e", "--expression") or options.rest[:1]
     hidden = any(word.may_be_option and word.text is None for word in options.rest)
     late = any(word.text is not None and re.match(r"-[^-]*[ef]|--(?:e|f)", word.text) for word in options.rest[1:])
-    plain = all(word.text is not None and _is_plain_script(word.text) for word in scripts)
+    plain = all(word.text is not None and _PLAIN_SED.fullmatch(word.text) for word in scripts)
     if options.problem is not None or options.has("-f") or not scripts or hidden or late or not plain:
         runs.doubts.append(f"{program!r} may run commands or write files")
     return runs
