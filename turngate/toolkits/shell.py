@@ -46,6 +46,13 @@ MAX_OUTPUT_BYTES = 64 * 1024
 MAX_TIMEOUT_SECONDS = 3600
 
 _KEPT_VARIABLES = re.compile(r"PATH|HOME|LANG|LC_[A-Z]+|TERM|TMPDIR|USER")
+_GIT_SETTINGS = {
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "safe.bareRepository",
+    "GIT_CONFIG_VALUE_0": "explicit",
+}
+"""Git takes no directory with ``HEAD``, ``objects`` and ``refs`` for a repository by itself: in one that the file tools wrote,
+``cd sub && git status`` would run what ``sub/config`` says, and no rule sees that (git-config(1), Git 2.38)."""
 _SECRET_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
 
@@ -181,7 +188,8 @@ async def _run(params: BashParams, ctx: ToolContext, sandbox: Sandbox) -> Comman
     output = LiveOutput(MAX_OUTPUT_BYTES // 2, ctx.emit)
     started = time.monotonic()
     try:
-        command = machine.current().command(_argv(params), sandbox, scrubbed_environment(os.environ))
+        environment = {**scrubbed_environment(os.environ), **_GIT_SETTINGS}
+        command = machine.current().command(_argv(params), sandbox, environment)
         group = ProcessGroup(command, output)
     except (OSError, UnconfinedError) as error:
         raise CommandNotStarted(reason=f"bash could not be started: {error}") from error

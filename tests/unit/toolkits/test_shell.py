@@ -97,7 +97,21 @@ async def test_the_environment_is_scrubbed(call, monkeypatch):
         "SHLVL",
         "_",
         "TURNGATE_COMMAND",  # the mark that identifies the command's processes
+        *(f"GIT_CONFIG_{name}" for name in ("COUNT", "KEY_0", "VALUE_0")),
     }
+
+
+async def test_git_runs_nothing_of_a_directory_that_looks_like_a_repository(call, workspace):
+    """What the file tools wrote without a protected name is no repository for git, however a command enters it."""
+    (workspace / "sub/objects").mkdir(parents=True)
+    (workspace / "sub/refs").mkdir()
+    (workspace / "sub/HEAD").write_text("ref: refs/heads/x\n")
+    settings = "repositoryformatversion = 0\n bare = false\n worktree = .\n fsmonitor = echo ran >&2"
+    (workspace / "sub/config").write_text(f"[core]\n {settings}\n")
+    for command in ("cd sub && git status", "pushd sub && git status", "git -C sub status", "env -C sub git status"):
+        result = await call(bash, command=command)
+        assert "cannot use bare repository" in result["output"]
+        assert "ran" not in result["output"]
 
 
 def test_a_name_that_suggests_a_secret_never_passes():
