@@ -22,7 +22,7 @@ def allows(pattern: CommandPattern, command: SimpleCommand) -> bool:
 class _Walk:
     """One pass over a command's words. ``done``: operands of the pattern met so far.
 
-    ``named``: words that the ``*`` at the pattern's end does not cover.
+    ``named``: words that no ``*`` alone covers.
     """
 
     def __init__(self, pattern: CommandPattern, named: frozenset[str]) -> None:
@@ -63,13 +63,16 @@ class _Walk:
                 return False
             self._operands_only = True
         if self._done == len(self._pattern.operands):
-            return self._pattern.rest
+            return self._pattern.rest and text not in self._named
         if any(flag.after == self._done and flag not in self._seen for flag in self._pattern.flags):
             return False  # `git status --short` for the pattern `git --no-pager status`
-        if not any(fits_operand(glob, text) for glob in self._pattern.operands[self._done]):
+        if not self._fits(self._pattern.operands[self._done], text):
             return False
         self._done += 1
         return True
+
+    def _fits(self, globs: tuple[str, ...], text: str) -> bool:
+        return any(fits_operand(glob, text) for glob in globs if glob != "*" or text not in self._named)
 
     def _takes_flag(self, text: str, following: Word | None, before: Word | None) -> int:
         here = [flag for flag in self._pattern.flags if flag.after == self._done]

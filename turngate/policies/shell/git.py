@@ -1,8 +1,9 @@
 """Which options of ``git`` are known to run nothing and to write nowhere else (git(1), Git 2.45).
 
 An option that is not in the table of its subcommand makes the line doubtful. So does an abbreviation: git takes ``--upl`` for
-``--upload-pack``, and only names that are written out are in the tables. What a repository's own configuration and hooks
-run is not looked at.
+``--upload-pack``, and only names that are written out are in the tables. What the configuration and hooks of the repository
+that git works in run is not looked at. An allow rule has to name another one: a repository's settings can run programs, also
+those of a remote that is a path.
 """
 
 from __future__ import annotations
@@ -20,16 +21,26 @@ _GLOBAL = OptionTable(
     flags="pPhv",
     valued="Cc",
     long_flags=names(
-        "--version --help --paginate --no-pager --no-replace-objects --no-lazy-fetch --no-optional-locks --bare "
+        "--version --help --paginate --no-pager --no-replace-objects --no-lazy-fetch --no-optional-locks "
         "--literal-pathspecs --glob-pathspecs --noglob-pathspecs --icase-pathspecs --no-advice --html-path --man-path"
     ),
-    long_valued=frozenset({"--git-dir", "--work-tree", "--namespace"}),
+    long_valued=frozenset({"--work-tree", "--namespace"}),
 )
 _SAFE_SETTINGS = re.compile(
     r"(?:user\.(?:name|email)|color\.[a-z.]+|core\.quotepath|advice\.[a-z]+|init\.defaultbranch)(?:=|$)", re.IGNORECASE
 )
 _HELPER = re.compile(r"[A-Za-z0-9+.-]+::")
 """``ext::sh -c …``: the remote is what a helper program says it is."""
+_REMOTE = re.compile(r"origin|(?:https?|ssh|git)://[^-].*|[^-/:][^/:]*:(?!:|//).*", re.DOTALL)
+"""A remote that is on another machine. Another name than ``origin`` may be that of a directory (git-fetch(1), GIT URLS)."""
+_NAMES_REMOTE = {
+    **dict.fromkeys(("fetch", "pull", "push", "clone", "ls-remote"), 0),
+    "remote add": 2,
+    "remote set-url": 2,
+    "submodule add": 1,
+    "submodule set-url": 2,
+}
+"""Subcommand, with its first operand where that is one of its own → which operand is a remote, if there is one."""
 
 _DIFF = """
 -p -u --patch -s --no-patch -U: --unified: --raw --patch-with-raw --indent-heuristic --no-indent-heuristic --minimal --patience
@@ -65,7 +76,7 @@ _TRANSFER = """
 --no-prune --recurse-submodules? --no-recurse-submodules -o: --all
 """
 _FETCH = f"""{_TRANSFER}
--a --append --depth: --deepen: --shallow-since: --shallow-exclude: --unshallow --update-shallow -k --keep --multiple --prefetch -p
+-a --append --depth: --deepen: --shallow-since: --shallow-exclude: --unshallow --update-shallow -k --keep --prefetch -p
 -P --prune-tags --no-tags --refmap: -t -j: --jobs: -u --update-head-ok --server-option: --show-forced-updates
 --no-show-forced-updates --set-upstream --auto-maintenance --no-auto-maintenance --auto-gc --no-auto-gc --write-fetch-head
 --no-write-fetch-head --filter: --no-filter --negotiation-tip: --refetch
@@ -233,24 +244,30 @@ def _judge_subcommand(words: Sequence[Word], runs: Runs) -> None:
         runs.doubts.append(f"'git {subcommand}' runs the command it is given")
     if subcommand == "config" and not _only_reads_settings(words[1:]):
         runs.doubts.append("a setting may make 'git' run another program")
+    _judge_operands(subcommand, _operands(subcommand, words[1:], table, runs), runs)
+
+
+def _operands(subcommand: str, words: Sequence[Word], table: _Table, runs: Runs) -> list[Word]:
+    """Judge the options after a subcommand, and return its operands."""
+    operands: list[Word] = []
     is_value = False
-    for index, word in enumerate(words[1:], start=1):
+    for index, word in enumerate(words):
         if word.text == "--" and not is_value:
-            _judge_operands(subcommand, words[index + 1 :], runs)
-            return
-        is_value = _judge_word(subcommand, word, table, runs, is_value=is_value)
+            return [*operands, *words[index + 1 :]]
+        if not is_value and (word.text is None or word.text == "-" or not word.text.startswith("-")):
+            operands.append(word)
+        is_value = _judge_option(subcommand, word, table, runs, is_value=is_value)
+    return operands
 
 
-def _judge_word(subcommand: str, word: Word, table: _Table, runs: Runs, *, is_value: bool) -> bool:
-    """Judge a word after the subcommand. Return whether the next one is its value. ``is_value``: it may be one itself."""
+def _judge_option(subcommand: str, word: Word, table: _Table, runs: Runs, *, is_value: bool) -> bool:
+    """Judge a word that may be an option. Return whether the next one is its value. ``is_value``: it may be one itself."""
     text = word.text
     if text is None:
         if word.may_be_option and (word.many or not is_value):
             runs.doubts.append(f"'git {subcommand}' may run another program by {word.raw!r}")
         return False
     if not text.startswith("-") or text == "-":
-        if not is_value:
-            _judge_operands(subcommand, [word], runs)
         return False
     # A value that looks like an option is judged as one: should the table be wrong about the option before it, nothing hides.
     kind = _kind(text, table)
@@ -261,10 +278,17 @@ def _judge_word(subcommand: str, word: Word, table: _Table, runs: Runs, *, is_va
     return not is_value and (kind == ":" or (kind == "!" and text in table.kinds))
 
 
-def _judge_operands(subcommand: str, words: Sequence[Word], runs: Runs) -> None:
-    for word in words:
+def _judge_operands(subcommand: str, operands: Sequence[Word], runs: Runs) -> None:
+    for word in operands:
         if word.text is not None and _HELPER.match(word.text):
             runs.doubts.append(f"'git {subcommand}' may run another program by {word.raw!r}")
+    first = operands[0].text if operands else ""
+    at = _NAMES_REMOTE.get(subcommand, _NAMES_REMOTE.get(f"{subcommand} {first}", len(operands)))
+    for word in operands[at : at + 1]:
+        if word.text is None:
+            runs.doubts.append(f"'git {subcommand}' may run what the repository {word.raw!r} says")
+        elif not _REMOTE.fullmatch(word.text):
+            runs.named.append(word.text)
 
 
 def _only_reads_settings(words: Sequence[Word]) -> bool:
