@@ -40,10 +40,19 @@ verdict = "allow"
 tools = ["bash"]
 command = [
   "git grep *", "git fetch *", "git push *", "git pull *", "git ls-remote *", "git log *", "git rebase *", "git init *",
-  "git clone *", "git config *", "git evil *", "git st *", "git archive *", "git diff *", "git show *", "git branch *",
+  "git clone *", "git config *", "git remote *", "git submodule *", "git evil *",
+  "git st *", "git archive *", "git diff *", "git show *", "git branch *",
 ]
 """
 """What git does, by the names of its subcommands alone."""
+
+GIT_DIRECTORY = """
+[[rule]]
+name = "git"
+verdict = "allow"
+tools = ["bash"]
+command = ["git *"]
+"""
 
 SHOWING = """
 [[rule]]
@@ -61,6 +70,14 @@ verdict = "allow"
 tools = ["bash"]
 command = ["* *"]
 """
+EVERYTHING = """
+[[rule]]
+name = "everything"
+verdict = "allow"
+tools = ["*"]
+"""
+"""No rule looks at what a command is."""
+
 PLACES = """
 [[rule]]
 name = "places"
@@ -206,6 +223,24 @@ SHELL = [
     ("a remote that is a program", GIT, "git fetch ext::./evil", "ask"),
     ("a remote of another helper", GIT, "git fetch evil::x", "ask"),
     ("a remote that is a program, after --", GIT, "git fetch -- ext::./evil", "ask"),
+    ("a remote that is a path", GIT, "git push ./evil HEAD:refs/heads/x", "ask"),
+    ("a remote that may be a directory", GIT, "git fetch evil", "ask"),
+    ("a remote that is a path, after options and --", GIT, "git pull --depth 1 -- ../evil main", "ask"),
+    ("a remote that is a file's address", GIT, "git push file:///tmp/evil main", "ask"),
+    ("a remote that only bash knows", GIT, "git push ./$X main", "ask"),
+    ("a remote that is the workspace", GIT, "git ls-remote .", "ask"),
+    ("a clone of a path", GIT, "git clone --recurse-submodules evil/x y", "ask"),
+    ("a remote that will be a path", GIT, "git remote add x evil", "ask"),
+    ("a remote that becomes a path", GIT, "git remote set-url --push origin evil", "ask"),
+    ("a submodule that is a path", GIT, "git submodule add -b main ./evil", "ask"),
+    (
+        "a remote that is a path, under a star",
+        GIT.replace("git push *", "git push * main"),
+        "git push ./evil main",
+        "ask",
+    ),
+    ("another repository", GIT_DIRECTORY, "git --git-dir=evil status", "ask"),
+    ("another repository, by its directory", GIT_DIRECTORY, "git -C evil --bare status", "ask"),
     ("an archive by another program", GIT, "git archive --remote=. --exec='touch PWNED' HEAD", "ask"),
     ("a file that git log writes", GIT, "git log --output=.git/hooks/pre-commit", "ask"),
     ("a file that git diff writes", GIT, "git diff --output x", "ask"),
@@ -258,6 +293,47 @@ SHELL = [
     ("a git hook by a wildcard", PLACES, "cp evil .gi*/hooks/pre-commit", "ask"),
     ("a git hook in quotes beside a variable", PLACES, "cp evil .g''it/hooks/$X", "ask"),
     ("a git hook by a flag", PLACES, "cp --target-directory=.git/hooks evil", "ask"),
+    ("a git hook by an option's attached value", PLACES, "cp -t.git/hooks pre-commit", "ask"),
+    ("a git hook in a bundle of options", PLACES, "mv -ft.git/hooks pre-commit", "ask"),
+    ("an environment by an attached output", ANYTHING, "sort -o.envrc x", "ask"),
+    ("a git hook by a directory of tar", ANYTHING, "tar -xf x.tar -C.git/hooks", "ask"),
+    ("a git hook by an option that is not known", ANYTHING, "whatever --now -zX.git/hooks", "ask"),
+    ("an environment after another sign", ANYTHING, "whatever out@.envrc", "ask"),
+    ("a directory of make", ANYTHING, "make -C.git", "ask"),
+    ("a directory of env", ANYTHING, "env -C .git cp ../evil config", "ask"),
+    ("a directory of env, attached", ANYTHING, "env -C.git cp ../evil config", "ask"),
+    ("a directory of sudo", ANYTHING, "sudo --chdir=.git cp ../evil config", "ask"),
+    ("a wrapper's own file", ANYTHING, "flock .git/hooks/pre-commit true", "ask"),
+    ("sed that edits, in a bundle", ANYTHING, "sed -sEi s/a/b/ .github/workflows/ci.yml", "ask"),
+    ("a reader that can write", ANYTHING, "xxd -r -p x.hex .envrc", "ask"),
+    ("a pager's log", ANYTHING, "less -o.envrc x", "ask"),
+    ("a file's name from xargs", ANYTHING, "echo .envrc | xargs touch", "ask"),
+    ("a file's name from xargs, replaced", ANYTHING, "echo .envrc | xargs -I% cp evil %", "ask"),
+    ("a file's name from a list", ANYTHING, "xargs -a names cp evil", "ask"),
+    ("a file's name from find", ANYTHING, "find . -name 'x*' -exec cp evil {} +", "ask"),
+    ("a directory that looks like an exclusion", PLACES, "cp evil '!/../.envrc'", "ask"),
+    ("a directory that looks like an option", PLACES, "cp -- evil --exclude=x/../.git/config", "ask"),
+    ("a suffix for copies", PLACES, "cp -b -S rc x .env", "ask"),
+    ("a suffix for copies, attached", ANYTHING, "sed -irc p .env", "ask"),
+    ("a suffix of pieces", ANYTHING, "split -b 9 --additional-suffix=c x .env", "ask"),
+    ("a pattern of find", ANYTHING, "find . -name '.env?c' -delete", "ask"),
+    ("a pattern of find, for a directory", ANYTHING, "find . -path './.g*t/*' -delete", "ask"),
+    ("find that deletes, under a rule for find", PLACES, "find src -delete", "ask"),
+    ("find that writes, under a rule for find", PLACES, "find src -fprint x", "ask"),
+    ("a pathspec", PLACES, "git checkout HEAD -- '.e*'", "ask"),
+    ("a pathspec without its dot", PLACES, "git checkout HEAD -- '?envrc'", "ask"),
+    ("a pathspec that escapes", PLACES, "git checkout HEAD -- '.env\\rc'", "ask"),
+    ("a pathspec with magic", PLACES, "git checkout HEAD -- ':(icase,glob).GITHU?/**'", "ask"),
+    ("a pathspec by attributes", PLACES, "git checkout HEAD -- ':(attr:x)'", "ask"),
+    ("a set of characters", PLACES, "git checkout HEAD -- '.env[[:alpha:]]c'", "ask"),
+    ("braces of a program's own", ANYTHING, "whatever -O 'https://example.org/.env{r}c'", "ask"),
+    ("a range in braces", PLACES, "touch .env{r..r}c", "ask"),
+    ("many braces", PLACES, "touch {{.en,1,2,3,4,5,6,7,8,9,10,11,12,13},x}vrc", "ask"),
+    ("a redirection by a variable", NO_DESTRUCTION, "F=.envrc; echo evil > $F", "ask"),
+    ("a redirection by a wildcard", NO_DESTRUCTION, "echo evil > .env?c", "ask"),
+    ("a place of a program that only bash knows", EVERYTHING, "X=touch; $X .envrc", "ask"),
+    ("an agent's settings", PLACES, "cp evil .claude/settings.json", "ask"),
+    ("a build server's file without a dot", PLACES, "cp evil Jenkinsfile", "ask"),
     ("a workflow that is edited", PLACES, "sed -i s/a/b/ .github/workflows/ci.yml", "ask"),
     ("a workflow that is written", PLACES, "echo x | tee .github/workflows/ci.yml", "ask"),
     ("a workflow in another directory", PLACES, "cd .github && touch workflows/x.yml", "ask"),
@@ -524,6 +600,14 @@ ALLOWED_BY = [
     (GIT, "git config user.email ann@example.org"),
     (GIT, "git show HEAD:src/a.py"),
     (GIT, "git clone --depth 1 https://example.org/x.git x"),
+    (GIT, "git push git@example.org:a/b.git main"),
+    (GIT, "git pull --rebase origin feature/x"),
+    (GIT, "git remote add fork https://example.org/x.git"),
+    (GIT, "git submodule update --init vendor/x"),
+    (GIT, "git fetch"),
+    (GIT.replace("git push *", "git push fork *"), "git push fork HEAD"),
+    (GIT.replace("git clone *", "git clone ../x.git *"), "git clone ../x.git y"),
+    (PLACES.replace("find *", "find src -delete *"), "find src -name '*.pyc' -delete"),
     (READING, 'echo "$(<README.md)"'),
     (PLACES, "cat .github/workflows/ci.yml .envrc"),
     (PLACES, "find . -path ./.git -prune -o -name x"),
@@ -536,7 +620,7 @@ ALLOWED_BY = [
     (PLACES.replace("cp *", "cp ci.yml .github/workflows/*"), "cp ci.yml .github/workflows/ci.yml"),
     (DATABASE, "sqlite3 app.db 'select 1' < /dev/null"),
     (DATABASE, "sqlite3 app.db 'select 1' 2>&1 | cat"),
-    (DATABASE, "echo app.db | xargs sqlite3 app.db"),
+    (DATABASE, "echo app.db | xargs cat"),
     (DATABASE + "stdin = true", "sqlite3 app.db <<< 'select 1'"),
     (DATABASE + "stdin = true", "echo 'select 1' | sqlite3 app.db"),
 ]
@@ -584,6 +668,101 @@ HARMLESS = [
     'set -euo pipefail; cat "$HOME/x"',
 ]
 """Under NO_DESTRUCTION, these run unseen."""
+
+EVERYDAY = [
+    "pytest -q tests/unit -k 'not slow'",
+    "python -m pytest -q",
+    "python manage.py migrate",
+    "pip install -e '.[dev]'",
+    "pip install git+https://example.org/x.git",
+    "git clone https://example.org/x.git x",
+    "git remote add origin git@example.org:a/b.git",
+    "git submodule add https://example.org/a/b.git vendor/b",
+    "git checkout -b feature/x",
+    "git checkout main -- src/a.py",
+    "git switch -c fix",
+    "git restore src/a.py",
+    "git stash && git pull --rebase && git stash pop",
+    "git merge --no-ff feature",
+    "git diff -- ':(exclude)*.lock'",
+    "git rm --cached 'build/*.o'",
+    "git mv a.py b.py",
+    "git status && git diff --stat",
+    "cp .env.example .env",
+    "cp -r src/templates dist/",
+    "cp a b",
+    "mv build/*.whl dist/",
+    "mkdir -p build/{a,b}",
+    "rm -f src/*.pyc",
+    "touch src/__init__.py .gitignore .gitkeep .gitattributes .editorconfig .dockerignore .prettierrc",
+    "sed -i 's/a/b/' src/a.py",
+    "sed -i.bak s/a/b/ setup.cfg",
+    "sed -n '1,20p' .github/workflows/ci.yml",
+    "cat .github/workflows/ci.yml .npmrc",
+    "grep -rn --exclude-dir=.git foo .",
+    "rg -g '!.git' --hidden foo",
+    "ls -la .github .claude",
+    "find . -path ./.git -prune -o -name '*.py' -print",
+    "find . -name '*.pyc' -delete",
+    "find .github -name '*.yml' -exec cat {} +",
+    "find src -name '*.py' | xargs grep -n foo",
+    "rsync -a --exclude=.git --exclude=node_modules src/ dst/",
+    "tar --exclude=.git -czf x.tgz src",
+    "tar -xzf x.tgz -C build",
+    "zip -r x.zip src",
+    "unzip -o x.zip -d build",
+    "psql -c 'select * from t where a = 1'",
+    "sqlite3 app.db 'select count(*) from t'",
+    "docker compose up -d",
+    "docker compose --env-file .env config",
+    "docker build -t x:1 -f Dockerfile .",
+    'docker run --rm -v "$PWD":/app node npm test',
+    "npm ci",
+    "npm run build -- --mode production",
+    "npx prettier --write 'src/**/*.{ts,tsx,css}'",
+    "npx eslint 'src/**/*.ts' --fix",
+    "npx tsc --noEmit",
+    "yarn install --frozen-lockfile",
+    "pnpm add -D vitest",
+    "cargo build --release",
+    "cargo test -- --nocapture",
+    "go test ./...",
+    "go build -o bin/app ./cmd/app",
+    "make -C docs html",
+    "make -j4 CFLAGS=-O2",
+    "gcc -Isrc -o a.out a.c",
+    "ruff check --fix .",
+    "ruff format src tests",
+    "mypy --strict src",
+    "black . --exclude '\\.venv'",
+    "uv run pytest",
+    "uv sync",
+    "poetry install",
+    "timeout 60 make test",
+    "env CI=1 npm test",
+    "time pytest -q",
+    "echo hello > out.txt",
+    "printf '%s\\n' a b | tee out.txt",
+    "jq '.scripts | keys[]' package.json",
+    "jq -r '.[] | \"\\(.a).\\(.b)\"' x.json",
+    "awk -F, '{ print $1 }' data.csv",
+    "sort -u a.txt -o b.txt",
+    "split -l 100 data.csv part-",
+    "patch -p1 < fix.diff",
+    "diff -ru a b",
+    "chmod +x scripts/run.sh",
+    "ln -s ../shared lib/shared",
+    "ssh-keygen -lf key.pub",
+    "terraform plan -out=plan",
+    "kubectl get pods -n app",
+    "helm upgrade x ./chart -f values.yaml",
+    "alembic upgrade head",
+    "flask db upgrade",
+    "xxd a.bin | head",
+    "less README.md",
+    "file a.out",
+]
+"""Commands of everyday work: where everything goes but a few, none is asked about because of places that others obey."""
 
 PAYING = """
 [[rule]]

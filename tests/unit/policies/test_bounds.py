@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Callable
@@ -9,9 +10,11 @@ from functools import partial
 
 import pytest
 
+from turngate.domain.policy import protected
 from turngate.domain.policy.command_line import Unparsable
 from turngate.domain.policy.commands import match_commands
 from turngate.domain.policy.globs import parse_glob
+from turngate.policies.facts import call_facts
 from turngate.policies.shell.parser import read_command
 from turngate.policies.shell.source import MAX_COMMAND_BYTES
 
@@ -60,6 +63,10 @@ LINES = {
     "a long path": "cat " + filled("a/"),
     "a long path for a glob": "cat " + filled("x/a/") + "c",
     "words": "echo " + filled("a "),
+    "patterns": "cp '" + filled("*a?b ", 4_000) + "'",
+    "choices": "cp '" + filled("{*?,*?,*?,*?,*?}{*?a,*?,*?,*?}{*?,b} ", 3_000) + "'",
+    "an option of many parts": "cp -" + filled(".a*", 4_000),
+    "beginnings and ends of names": "cp " + filled(".env -xrc "),
     "keywords": filled("if a\nthen "),
     "loops": filled("while a\ndo "),
     "cases": filled("case x in "),
@@ -76,6 +83,7 @@ def judge(line: str) -> None:
     commands = read_command.__wrapped__(line)
     match_commands(DENYING, commands, allowing=False)
     match_commands(ALLOWING, commands, allowing=True)
+    protected.touches(call_facts(json.dumps({"command": line}), None), [])
 
 
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)

@@ -17,6 +17,7 @@ from bypasses import (
     ALLOWED_BY,
     ALLOWED_PATHS,
     ARGUMENTS,
+    EVERYDAY,
     HARMLESS,
     NO_DESTRUCTION,
     ORDINARY,
@@ -107,9 +108,9 @@ def test_ordinary_commands_are_allowed(command: str) -> None:
     assert answer(READING, "bash", json.dumps({"command": command})) == "allow"
 
 
-@pytest.mark.parametrize("command", HARMLESS)
+@pytest.mark.parametrize("command", [*HARMLESS, *EVERYDAY])
 def test_deny_rules_leave_other_commands_alone(command: str) -> None:
-    """Deny rules do not ask about commands that only look like denied ones."""
+    """Deny rules and protected places do not ask about commands that only look like denied ones, nor about everyday ones."""
     assert answer(NO_DESTRUCTION, "bash", json.dumps({"command": command})) == "allow"
 
 

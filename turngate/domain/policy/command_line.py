@@ -45,9 +45,10 @@ class SimpleCommand:
 
     ``words``: the program's word first; its text is always known. ``assigns``: variables set in front of it.
     ``opaque``: why it does more than its words say (``bash script.sh``, ``python -c …``), None when it does not.
-    ``named``: words that an allow rule does not cover by its ``*``, because they let the program write elsewhere.
+    ``named``: words that an allow rule does not cover by a ``*``: they let the program write elsewhere, or run what lies there.
     ``stdin``: what of the line the program reads as its input (``a pipe``), None when it is nothing.
     ``guessed``: it is not certain that this is run (``docker exec box rm x``: the reader cannot tell options from operands).
+    ``passed``: how many of its last words are another command, which is read on its own (``timeout 5 rm x``: two).
     """
 
     words: tuple[Word, ...]
@@ -56,6 +57,12 @@ class SimpleCommand:
     named: frozenset[str] = frozenset()
     stdin: str | None = None
     guessed: bool = False
+    passed: int = 0
+
+    @property
+    def own_words(self) -> tuple[Word, ...]:
+        """The words without those of the command that it runs."""
+        return self.words[: len(self.words) - self.passed]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

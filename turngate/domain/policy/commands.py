@@ -19,7 +19,8 @@ might complete the match, is ``unclear``; so is a line with doubts, or a program
 - ``*`` inside an operand stays inside a path component and never covers ``..``; ``**`` crosses ``/``;
 - further words of any kind only if the pattern ends with ``*``; only those may be words whose value bash alone can know;
 - no redirection except to ``/dev/null``, between descriptors, and from files that are named; nothing left in the background;
-- no option that lets ``git`` write to a file, unless the pattern names it (``git log --output=x`` does not fit ``git log *``);
+- no option that lets ``git`` or ``find`` write to a file, and no remote that may be a path, unless the pattern names it
+  (``git log --output=x`` does not fit ``git log *``);
 - nothing to read from a file, a here-document, a here-string or a pipe, unless the rule says ``stdin`` or the program takes its
   input for text only (``cat``, ``grep``): ``sqlite3 app.db <<< '.shell rm x'`` does not fit ``sqlite3 app.db``.
 
@@ -56,7 +57,7 @@ What ``awk`` and ``sed`` run is in their words. Their names count only without a
 
 GIT_READERS: Final = _names(
     "add blame branch cat-file check-ignore commit describe diff for-each-ref grep hash-object log ls-files ls-remote ls-tree "
-    "merge-base name-rev reflog rev-list rev-parse shortlog show show-ref stash status tag"
+    "merge-base name-rev reflog rev-list rev-parse shortlog show show-ref status tag"
 )
 """Subcommands of ``git`` that do nothing with their input but read it as text, and change no file of the work tree by name."""
 

@@ -408,12 +408,16 @@ def _protected_places(case: _Case) -> Verdict | None:
     places = {touch.place for touch in touches}
     if case.grant is not None and places <= protected.names_in(json.dumps(case.grant.pattern.fixed)):
         return None
-    names = ", ".join(sorted(places))
+    names = ", ".join(sorted(places)[:_MOST_NAMED]) + (" and others" if len(places) > _MOST_NAMED else "")
     remedy = "An allow rule that names it would let it run."
     if protected.HIDDEN in places:
         remedy = "With every path written out, without an expansion, rules could tell."
     reason = f"The call may change {names}, which other programs obey. {remedy}"
     return Verdict(answer="ask", rule=PROTECTED, reason=reason, risk="high")
+
+
+_MOST_NAMED: Final = 5
+"""How many of the places that a call may change its reason names: a pattern may fit a hundred."""
 
 
 def _grants(case: _Case) -> Verdict | None:

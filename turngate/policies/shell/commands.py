@@ -140,6 +140,7 @@ def collect(
             opaque=runs.opaque,
             named=frozenset(runs.named),
             stdin=collected.stdin,
+            passed=runs.passed,
         )
     )
     outer = collected.stdin

@@ -22,6 +22,7 @@ class Runs:
 
     ``commands``: words of commands, with the variables set for them. ``texts``: command lines. ``doubts``: why there may
     be others. ``opaque``: why its own words do not say what it does. ``named``: words that an allow rule has to name itself.
+    ``passed``: how many of the last words are among ``commands``.
     """
 
     commands: list[tuple[list[Word], tuple[str, ...]]] = field(default_factory=list)
@@ -29,6 +30,7 @@ class Runs:
     doubts: list[str] = field(default_factory=list)
     opaque: str | None = None
     named: list[str] = field(default_factory=list)
+    passed: int = 0
 
 
 _NO_OPTIONS = OptionTable()
@@ -130,6 +132,7 @@ def unwrap(program: str, wrapper: Wrapper, args: Sequence[Word]) -> Runs:
         _add_text(runs, program, rest)
     elif rest:
         runs.commands.append((rest, tuple(assigns)))
+        runs.passed = len(rest)
     return runs
 
 
@@ -200,6 +203,7 @@ def unwrap_xargs(args: Sequence[Word]) -> Runs:
         return runs
     replaced = [_replaced(word, [mark for mark in marks if mark]) for word in options.rest]
     runs.commands.append(([*replaced, unknown("…from its input")], ()))
+    runs.passed = len(replaced)
     return runs
 
 
@@ -207,22 +211,23 @@ def _replaced(word: Word, marks: Sequence[str]) -> Word:
     if word.text is None:
         return word
     places = [word.text.index(mark) for mark in marks if mark in word.text]
-    return Word(text=None, raw=word.raw, prefix=word.text[: min(places)]) if places else word
+    return Word(text=None, raw=f"…{word.raw}", prefix=word.text[: min(places)]) if places else word
 
 
 _FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+_FIND_CHANGES = re.compile(r"^-(?:delete|fls|fprint[0f]?)$", re.MULTILINE)
 
 
 def unwrap_find(args: Sequence[Word]) -> Runs:
     """Return what ``find`` runs by ``-exec`` and the like; file names take the place of ``{}``."""
-    runs = Runs()
+    runs = Runs(named=_FIND_CHANGES.findall("\n".join(word.text or "" for word in args)))
     inner: list[Word] | None = None
     for word in args:
         if word.may_be_option and word.text is None:
             runs.doubts.append(f"what 'find' runs: {word.raw!r} may be an action")
         if inner is None:
             inner = [] if word.text in _FIND_RUNS else None
-        elif word.text == ";" or (word.text == "+" and inner and inner[-1].raw == "{}"):
+        elif word.text == ";" or (word.text == "+" and inner and inner[-1].raw == "…{}"):
             runs.commands.append((inner, ()))
             inner = None
         else:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from turngate.domain.policy.protected import HELD
 from turngate.toolkits.confinement.held_places import Place
 
 Backend = Literal["bubblewrap", "landlock", "user"]
@@ -23,9 +24,7 @@ OF_REPOSITORY: Final = (
 ``commondir`` can't be empty: ``.`` means the repository itself. Source: gitrepository-layout(5).
 """
 OBEYED: Final = (
-    Place((".envrc",), "read", "/"),
-    Place((".vscode",), "read", "/"),
-    Place((".github",), "read", "/"),
+    *(Place((name,), "read", "/") for name in sorted(HELD)),
     Place((".git",), "keep", "/"),
     Place(("commondir",), "read", "/"),
     Place(("refs",), "keep", "/"),
