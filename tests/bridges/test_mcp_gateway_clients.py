@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -210,14 +211,18 @@ async def raw_client(sender: Sender, directory: Path) -> AsyncIterator[Callable[
                 if "method" not in answer and answer["id"] == number:
                     return answer
 
-    opening = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
-    await send(json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": opening}).encode(), 0)
+    await send(opening(0), 0)
     process.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
     try:
         yield send
     finally:
         process.stdin.close()
         await process.wait()
+
+
+def opening(number: int) -> bytes:
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": "initialize", "params": params}).encode()
 
 
 def called(number: int, name: str, arguments: str = "{}") -> bytes:
@@ -262,8 +267,44 @@ async def test_i9_whatever_client_and_server_write_is_answered(sender: Sender, t
         batch = b'[{"jsonrpc":"2.0","id":11,"method":"ping"},{"jsonrpc":"1.0","id":12,"method":"ping"}]'
         assert (await send(batch, 12))["result"] == {}
     assert (tmp_path / "calls").read_text().split() == ["look_up", "git_status", "slow"]
-    page = await sender.client.list_external_calls(source=sender.source)
-    assert page.items == []
+
+    async def none_open() -> bool:
+        return not (await sender.client.list_external_calls(source=sender.source)).items
+
+    await until(none_open, "end of the last call")
+
+
+@pytest.mark.parametrize("silent", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
+async def test_a_signal_ends_the_gateway_and_its_server(sender: Sender, tmp_path: Path, silent: bool) -> None:
+    """At once, though the client keeps stdin open, and the server may have said nothing yet and ignore the signal."""
+    (tmp_path / "tools.json").write_text("[]")
+    program = str(SERVER.with_name("raw_mcp_server.py"))
+    words = ["sh", "-c", "trap '' TERM; sleep 600", str(tmp_path)]
+    server = words if silent else [sys.executable, program, str(tmp_path)]
+    process = await asyncio.create_subprocess_exec(
+        *command(sender, "--readable", program, "--writable", str(tmp_path), server=server),
+        env=environment(sender),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def servers() -> list[bytes]:
+        lines = []
+        for file in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):  # it may end while we look
+                lines.append(file.read_bytes())
+        return [line for line in lines if str(tmp_path).encode() in line and b"mcp-gateway" not in line]
+
+    await until(lambda: asyncio.sleep(0, bool(servers())), "server")
+    if not silent:
+        process.stdin.write(opening(0) + b"\n")
+        assert json.loads(await process.stdout.readline())["id"] == 0
+    process.terminate()
+    async with asyncio.timeout(20):
+        assert await process.wait() == -signal.SIGTERM
+    await until(lambda: asyncio.sleep(0, not servers()), "end of the server")
 
 
 async def test_i9_whatever_a_client_posts_is_answered(tmp_path: Path) -> None:
@@ -275,7 +316,6 @@ async def test_i9_whatever_a_client_posts_is_answered(tmp_path: Path) -> None:
     gateway = McpGateway(nowhere, connect_to(server), name="over-http")
     app = gateway.server.streamable_http_app(host="127.0.0.1")
     headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-    opening = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
     async with (
         nowhere,
         gateway.serving(),
@@ -284,8 +324,7 @@ async def test_i9_whatever_a_client_posts_is_answered(tmp_path: Path) -> None:
             transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1:9000", headers=headers, timeout=60
         ) as http,
     ):
-        start = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": opening}
-        http.headers["Mcp-Session-Id"] = (await http.post("/mcp", json=start)).headers["Mcp-Session-Id"]
+        http.headers["Mcp-Session-Id"] = (await http.post("/mcp", content=opening(0))).headers["Mcp-Session-Id"]
         for body in (
             called(1, "look_up", r'{"a": "half \ud83d"}'),
             called(1, "look_up", '{"a": "?"}').replace(b"?", b"\xed\xa0\x80"),

@@ -182,6 +182,8 @@ class _Session:
         self._stop.set()
 
     async def ended(self) -> None:
+        if not self.opened.done():  # a server that says nothing would be waited for
+            self._task.cancel()
         await asyncio.wait({self._task})
 
     async def _own(self, connect: Connect) -> None:

@@ -173,7 +173,8 @@ class McpGateway:
         """Serve the client that started this process, until it closes stdin or a signal ends the process."""
         serving = asyncio.current_task()
         assert serving is not None  # noqa: S101 - a coroutine that runs is in a task
-        async with self._until_signalled(serving.cancel), stdio_server() as (read, write):
+        # In this order: stdin is read by a thread, which a signal doesn't end, so the process has to end before it.
+        async with stdio_server() as (read, write), self._until_signalled(serving.cancel):
             sender, receiver = anyio.create_memory_object_stream[Any](0)
 
             async def pass_on() -> None:
@@ -225,21 +226,26 @@ class McpGateway:
 
     @asynccontextmanager
     async def _until_signalled(self, end: Callable[[], object]) -> AsyncIterator[None]:
-        """Do as :meth:`serving`; a signal ends the block, and open calls are left for the next gateway."""
+        """Do as :meth:`serving`; a signal ends the block and then the process. Open calls are left for the next gateway."""
         loop = asyncio.get_running_loop()
+        received: list[signal.Signals] = []
 
-        def stop() -> None:
+        def stop(number: signal.Signals) -> None:
+            received.append(number)
             self._calls.closing = True
             end()
 
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop)
+            loop.add_signal_handler(number, stop, number)
         try:
             async with self.serving():
                 yield
         except asyncio.CancelledError:
-            if not self._calls.closing:
+            if not received:
                 raise
+        if received:
+            signal.signal(received[0], signal.SIG_DFL)
+            signal.raise_signal(received[0])
 
     async def _list_tools(self, _ctx: Any, params: PaginatedRequestParams | None) -> ListToolsResult:
         """List the tools exactly as the downstream server does."""
