@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Table, delete, func, literal, or_, select, update
 
@@ -20,7 +21,6 @@ from turngate.domain.policy.terms import OWNERS_PREFIX, names_of
 from turngate.store.access import people, users
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
-from turngate.store.events.row_digests import row_digest
 from turngate.store.tables import (
     api_tokens,
     approvals,
@@ -84,16 +84,16 @@ async def erase_person(database: Database, name: str, *, by: str, reason: str, s
         if row is not None and row.has_id and row.name is not None:
             _require_unnamed(reason, row.name)
             await _require_uninvolved(conn, person)
-        counts = await _counts(conn, person)
+        counts, digests = await _counts(conn, person), dict[str, Any]()
         if (await users.user_called(conn, person)) is not None:
             await users.set_disabled(conn, person, disabled=True, by=by)
-            emptied = {"password_hash": None, "email": "", "oidc_issuer": None, "oidc_subject": None}
+            emptied = {"password_hash": None, "email": "", "oidc_issuer": None, "oidc_subject": None, "nonce": ""}
             await conn.execute(update(users_table).where(users_table.c.name == person).values(**emptied))
+            digests = users.digests_of(users.User(name=person, role="viewer"))
         for table, own in _rows(person).values():
             await conn.execute(delete(table).where(own))
         await people.erase(conn, person)
-        no_login = events.digests(login={person: row_digest("login", {"password_hash": None})})
-        payload = {"name": person, "by": by, "why": reason, "counts": counts, **no_login}
+        payload = {"name": person, "by": by, "why": reason, "counts": counts, **digests}
         await events.append(conn, events.SYSTEM, [("person.erased", payload)])
     if scrub:
         await database.scrub()

@@ -21,6 +21,7 @@ from approvals_api.principal import Principal
 from approvals_api.requests.comments import comment
 from approvals_api.requests.views import request_detail
 from approvals_api.retention import holds
+from approvals_api.retention.people import erase_person
 from approvals_api.runs import send_message
 from approvals_api.schedules import service as schedules
 from turngate import (
@@ -46,6 +47,7 @@ from turngate.store.access import sessions, tokens, users
 from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.events import audit
+from turngate.store.events.row_digests import row_digest
 from turngate.store.requests import presence
 from turngate.store.requests import requests as stored_requests
 from turngate.store.runs import calls as stored_calls
@@ -86,6 +88,9 @@ def paying(*cents: int) -> ListModel:
     )
 
 
+IDA = users.OidcIdentity(issuer="https://login.example", subject="1", name="ida", email="ida@x.example", role="viewer")
+
+
 async def verified(database: Database) -> str:
     """Return what ``turngate audit verify`` finds; "" when everything agrees."""
     async with database.read() as conn:
@@ -99,6 +104,8 @@ async def fill_what_is_of_no_run(engine: Stack) -> None:
         await users.add(conn, users.User(name="ann", role="admin", password_hash="$argon2id$1"), by="root")
     async with engine.database.write() as conn:
         await users.set_disabled(conn, "ann", disabled=True, by="root")
+    async with engine.database.write() as conn:
+        await users.from_oidc(conn, IDA)
     async with engine.database.write() as conn:
         await tokens.issue(conn, tokens.NewToken(name="ci", scopes=["runs:write"]), by="root")
     async with engine.database.write() as conn:
@@ -312,6 +319,23 @@ async def test_i15_an_edit_that_was_asked_about_again_agrees(
         await engine.ended(run)
     assert bench.paid == [5_000]
     assert await difference(sqlite, run) == ""
+
+
+async def test_i15_an_erased_person_agrees_and_can_not_be_guessed(sqlite: Database) -> None:
+    """I15: rows agree after a person was erased, who had an account or none; no digest tells who they were at their provider."""
+    async with sqlite.write() as conn:
+        ida = await users.from_oidc(conn, IDA)
+    async with sqlite.write() as conn:
+        await sessions.begin(conn, "guest", role="viewer")
+    for name in (ida.name, "guest"):
+        await erase_person(sqlite, name, by="root", reason="They asked for it.", scrub=False)
+    assert await verified(sqlite) == ""
+    async with sqlite.read() as conn:
+        stored = await users.existing(conn, ida.name)
+        logged = [json.loads(each.payload) async for each in audit.every(conn) if each.type == "user.added"]
+    assert (stored.oidc_subject, stored.nonce) == (None, "")
+    digest = logged[0]["digests"]["identity"][ida.name]
+    assert row_digest("identity", vars(ida)) != digest == row_digest("identity", vars(ida), ida.nonce)
 
 
 async def test_i15_rows_that_come_or_go_are_found(client: Client, sqlite: Database, bench: Bench) -> None:

@@ -290,7 +290,7 @@ class Ledger:
             async for row in _rows(conn, metadata.tables[name]):
                 seen.add((name, _row_id(name, row)))
                 is_erased = name == "grants" and row["run_id"] in self.erased_runs
-                different = next(self.of_row(name, row, () if is_erased else keys), None)
+                different = next(self.of_row(name, row, () if is_erased else (*keys, row.get("nonce", ""))), None)
                 if different is not None:
                     return different
         return next(self.missing(seen), None)

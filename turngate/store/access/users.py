@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from secrets import token_hex
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -23,6 +24,7 @@ from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.events.events import NewEvent
 from turngate.store.events.row_digests import row_digest
+from turngate.store.runs.new_run import NONCE_BYTES
 from turngate.store.sequences import Numbered
 from turngate.store.tables import api_tokens, login_links, sessions, users
 from turngate.wire.people import display_name
@@ -39,7 +41,8 @@ EndReason = Literal["logout", "revoked", "replaced", "password_changed", "user_d
 class User:
     """A stored user. ``name``: what rows call them (:mod:`turngate.store.access.people`).
 
-    ``oidc_issuer`` None: a local user, who logs in with a password or by links only. ``created_at``: set when they are stored.
+    ``oidc_issuer`` None: a local user, who logs in with a password or by links only. ``created_at``, ``nonce``: set when they are
+    stored; the nonce keys the digest of who they are at their provider.
     """
 
     name: str
@@ -50,6 +53,7 @@ class User:
     oidc_subject: str | None = None
     created_at: str = ""
     disabled_at: str | None = None
+    nonce: str = ""
 
     @property
     def disabled(self) -> bool:
@@ -240,19 +244,28 @@ async def set_disabled(conn: Connection, name: str, *, disabled: bool, by: str) 
 
 
 async def _insert(conn: Connection, user: User, *, by: str) -> User:
-    user = replace(user, created_at=as_text(now()))
+    user = replace(user, created_at=as_text(now()), nonce=token_hex(NONCE_BYTES))
     await conn.execute(insert(users).values(**vars(user)))
     ended = await end_sessions(conn, user.name, by=by, reason="user_added")
     await _void_links(conn, user.name)
     payload = {"name": user.name, "role": user.role, "via": "oidc" if user.oidc_issuer else "local", "by": by}
-    added = ("user.added", {**payload, **_login(user.name, user.password_hash)})
-    await events.append(conn, events.SYSTEM, [added, *ended])
+    await events.append(conn, events.SYSTEM, [("user.added", {**payload, **digests_of(user)}), *ended])
     return user
 
 
-def _login(name: str, password_hash: str | None) -> dict[str, Any]:
-    """Return the digest of how a user logs in, for the log. It tells nothing: the hash of a password has a salt."""
-    return events.digests(login={name: row_digest("login", {"password_hash": password_hash})})
+def digests_of(user: User) -> dict[str, Any]:
+    """Return the digests of how a user logs in, and of who they are at their provider, for the log."""
+    identity = {user.name: row_digest("identity", vars(user), user.nonce)}
+    return events.digests(login={user.name: _login_digest(user.password_hash)}, identity=identity)
+
+
+def _login(name: str, password_hash: str) -> dict[str, Any]:
+    return events.digests(login={name: _login_digest(password_hash)})
+
+
+def _login_digest(password_hash: str | None) -> str:
+    """Return the digest of how a user logs in. It tells nothing: the hash of a password has a salt."""
+    return row_digest("login", {"password_hash": password_hash})
 
 
 async def _free_name(conn: Connection, name: str, issuer: str) -> str:

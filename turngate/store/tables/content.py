@@ -246,7 +246,8 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
     "people": TextColumns(people=_names("name"), plain=_names("id created_at erased_at")),
     "people_switch": TextColumns(plain=_names("since")),
     "users": TextColumns(
-        people=_names("name email oidc_subject"), plain=_names("role password_hash oidc_issuer created_at disabled_at")
+        people=_names("name email oidc_subject"),
+        plain=_names("role password_hash oidc_issuer created_at disabled_at nonce"),
     ),
     "sessions": TextColumns(
         people=_names("operator"),

@@ -129,6 +129,7 @@ DIGESTS: Final[Mapping[str, Digested]] = {
         columns=_names("tool_name pattern scope run_id agent note created_by created_by_role created_at request_id"),
     ),
     "login": Digested(table="users", columns=_names("password_hash"), newest=True),
+    "identity": Digested(table="users", columns=_names("oidc_issuer oidc_subject"), newest=True),
     "token": Digested(table="api_tokens", columns=_names("token_hash name scopes created_at owner expires_at bounds")),
     "session": Digested(table="sessions", columns=_names("token_hash operator created_at expires_at role via")),
     "policy": Digested(table="policy_versions", columns=_names("version source digest changed_by comment created_at")),
@@ -382,8 +383,8 @@ NOT_COMPARED: Final[Mapping[str, Mapping[str, str]]] = {
     "grant_uses": {"run_id": "part of the row's key"},
     "views": {"last_at": "presence, which is over in a minute"},
     "users": {
-        "email": "where mail goes; erased with the person, so the log has no digest of it",
-        "oidc_issuer oidc_subject": "erased with the person, so the log has no digest of it",
+        "email": "for lists: nothing is sent there, and no one logs in by it",
+        "nonce": "without it no digest of their identity fits",
     },
     "api_tokens": {"last_used_at": "for lists"},
     "sessions": {"last_seen_at user_agent": "for lists"},

@@ -40,6 +40,8 @@ users = Table(
     Column("oidc_subject", StorableString(255)),
     Column("created_at", StorableText, nullable=False),
     Column("disabled_at", StorableText),
+    # The key of the digest that the log has of their identity, erased with it.
+    Column("nonce", StorableText, nullable=False, server_default=""),
     UniqueConstraint("oidc_issuer", "oidc_subject", name="uq_users_oidc"),
 )
 
