@@ -40,7 +40,9 @@ can only be made when the call runs. Of a place where the model wrote something:
 ``opaque``: it gets a value that can't be kept. ``ignored``: it doesn't get it under this name, if at all."""
 CHANGES: Final[frozenset[Source]] = frozenset({"read", "opaque", "ignored"})
 """Sources of places where the model wrote something."""
-WITHOUT_VALUE: Final[frozenset[Source]] = frozenset({"later", "opaque", "ignored"})
+UNKEPT: Final[frozenset[Source]] = frozenset({"later", "opaque"})
+"""Sources of places whose value can't be kept."""
+WITHOUT_VALUE: Final = UNKEPT | {"ignored"}
 MAX_REFS: Final = 32
 """References and parts that lead to one schema."""
 SHORT_CHARS: Final = 160
@@ -88,7 +90,7 @@ class Default(BaseModel):
     @property
     def is_known(self) -> bool:
         """Whether what the handler gets is here."""
-        return self.source not in {"later", "opaque"} and MASKED not in self.text
+        return self.source not in UNKEPT and MASKED not in self.text
 
     @property
     def is_nothing(self) -> bool:
@@ -150,12 +152,9 @@ def _is_empty(default: Default) -> bool:
 
 def _listed(parts: Sequence[str]) -> str:
     """Return the parts in one line, the first at least, and how many more there are."""
-    fitting = [
-        place
-        for place in range(1, len(parts) + 1)
-        if len(", ".join(parts[:place])) <= SHORT_CHARS - len(" and 999 more")
-    ]
-    count = max([1, *fitting])
+    count = len(parts)
+    while count > 1 and len(", ".join(parts[:count])) > SHORT_CHARS - len(" and 999 more"):
+        count -= 1
     more = f" and {len(parts) - count} more" if count < len(parts) else ""
     return f"{', '.join(parts[:count])[: SHORT_CHARS - len(more)]}{more}"
 
@@ -207,7 +206,7 @@ def as_read(defaults: Sequence[Default]) -> Defaults:
 
 def as_trees(defaults: Sequence[Default]) -> Defaults:
     """Return those whose value is kept, with it as a JSON tree, to be put into one."""
-    with_values = [each for each in defaults if each.source not in {"later", "opaque"}]
+    with_values = [each for each in defaults if each.source not in UNKEPT]
     return tuple(each.model_copy(update={"value": json_text.tree_of(each.value)}) for each in with_values)
 
 
@@ -251,7 +250,7 @@ def for_readers(defaults: Sequence[Default]) -> Defaults:
 
 def agree(known: Sequence[Default], now: Sequence[Default]) -> bool:
     """Tell whether a call's tool makes of its arguments now what was on record, but for values that can't be kept."""
-    unkept = {each.at for each in known if each.source in {"later", "opaque"}}
+    unkept = {each.at for each in known if each.source in UNKEPT}
     before, after = ({each.at: each.text for each in some if each.at not in unkept} for some in (known, now))
     return before == after and unkept <= {each.at for each in now}
 
@@ -370,15 +369,11 @@ def _object(
 
 def _written(raw: Any, path: _Path) -> Any:
     for part in path:
-        is_there = part in raw if isinstance(raw, dict) else isinstance(part, int) and part < _length(raw)
-        if not is_there:
+        try:
+            raw = raw[part] if type(raw) in {dict, list} else ABSENT
+        except (LookupError, TypeError):
             return ABSENT
-        raw = raw[part]
     return raw
-
-
-def _length(raw: Any) -> int:
-    return len(raw) if isinstance(raw, list) else 0
 
 
 def _as_json(value: Any) -> JsonValue:
@@ -445,9 +440,9 @@ class _Schema:
 
     def _referred(self, schema: Mapping[str, Any]) -> Any:
         ref = schema.get("$ref")
-        return (
-            value_at(dict(self._root), ref.removeprefix("#")) if isinstance(ref, str) and ref.startswith("#/") else None
-        )
+        if not (isinstance(ref, str) and ref.startswith("#/")):
+            return None
+        return value_at(dict(self._root), ref.removeprefix("#"))
 
     def _applying(self, raw: JsonValue, schema: Any, depth: int = 0) -> Iterator[Mapping[str, Any]]:
         """Yield the schemas that a value has to fit, with one branch of each union: the first that it doesn't contradict."""
@@ -479,13 +474,11 @@ def _contradicts(raw: JsonValue, schema: Mapping[str, Any]) -> bool:
         return True
     if not isinstance(raw, dict):
         return False
-    if isinstance(required := schema.get("required"), list) and not raw.keys() >= {*map(str, required)}:
-        return True
     properties = schema.get("properties")
-    for name, inner in properties.items() if isinstance(properties, dict) else ():
-        if name in raw and isinstance(inner, dict) and "const" in inner and inner["const"] != raw[name]:
-            return True
-    return False
+    inner = properties if isinstance(properties, dict) else {}
+    constants = {name: each["const"] for name, each in inner.items() if isinstance(each, dict) and "const" in each}
+    is_other = any(name in raw and raw[name] != constant for name, constant in constants.items())
+    return is_other or not raw.keys() >= {*map(str, _list(schema, "required"))}
 
 
 # Of an edit, which no worker has read yet.
@@ -519,20 +512,8 @@ def leave_out(edited: str, defaults: Sequence[Default]) -> str:
     if parsed is None or parsed.doubled:
         return edited
     tree, left_out = parsed.tree, as_trees([each for each in defaults if each.source not in CHANGES])
-    unset = [each.at for each in left_out if value_at(tree, each.at) == each.value]
-    for at in unset:
-        tree = _without(tree, tokens_of(at))
-    return json_text.dump(tree) if unset else edited
-
-
-def _without(tree: Any, path: Sequence[str]) -> Any:
-    name, rest = path[0], path[1:]
-    if isinstance(tree, list):
-        place = int(name)
-        return [*tree[:place], _without(tree[place], rest), *tree[place + 1 :]]
-    if rest:
-        return {**tree, name: _without(tree[name], rest)}
-    return {key: value for key, value in tree.items() if key != name}
+    unset = [Default(at=each.at, source="ignored") for each in left_out if value_at(tree, each.at) == each.value]
+    return json_text.dump(completed(tree, unset)) if unset else edited
 
 
 def _is_free(arguments: JsonValue, at: str) -> bool:
