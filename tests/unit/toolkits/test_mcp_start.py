@@ -13,8 +13,11 @@ from mcp.types import Tool as ServerTool
 from mcp.types import ToolAnnotations
 from support.mcp_calls import children, started_here
 
+from turngate.cli.parts.confinement import load_confined
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.tools.tool import Effect
+from turngate.runtime.settings import load_settings
+from turngate.toolkits.confinement import machine
 from turngate.toolkits.mcp import StdioServer, mcp_toolkit
 from turngate.toolkits.mcp_servers.calls import Calls
 from turngate.toolkits.mcp_servers.declared import declared, raised
@@ -118,6 +121,29 @@ def test_servers_that_do_not_answer(argv: list[str], seconds: int, says: str) ->
     assert says in message
     assert "secret" not in message
     assert children() <= others
+
+
+READS_A_TOKEN = """\
+import sys
+from turngate import Agent, App
+from turngate.toolkits.mcp import StdioServer, mcp_toolkit
+kit = mcp_toolkit(StdioServer(command=["sh", "-c", "cat data/token > seen 2>&1"], cwd="."), name="reader")
+"""
+
+
+def test_i13_a_server_is_confined_while_its_tools_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I13: the data directory is hidden from a server also when it is started to load the app."""
+    (tmp_path / "data").mkdir(mode=0o700)
+    (tmp_path / "data/token").write_text("the-token")
+    (tmp_path / "app_with_a_reader.py").write_text(READS_A_TOKEN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(machine, "_ways", list(machine._ways))
+    try:
+        with pytest.raises(ConfigurationError, match="MCP server 'reader'"):
+            load_confined(load_settings(data_dir=tmp_path / "data"), "app_with_a_reader:app")
+    finally:
+        machine._detected.cache_clear()
+    assert "No such file" in (tmp_path / "seen").read_text()
 
 
 def test_invalid_servers(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from turngate.cli import builders_app, stores, terminal
 from turngate.cli.builders_app import app_files, require_model_names, scripts_of
 from turngate.cli.dev.script_steps import Pace, PacedModels
 from turngate.cli.dev.trials import try_call
-from turngate.cli.parts.confinement import workspaces_of
+from turngate.cli.parts.confinement import load_confined, workspaces_of
 from turngate.cli.parts.metrics import serving_metrics
 from turngate.cli.parts.stop import until_stopped
 from turngate.cli.parts.worker import serving_worker
@@ -40,7 +40,7 @@ from turngate.cli.temporal_link import connect_when_there
 from turngate.domain.errors import ConfigurationError, TurngateError
 from turngate.models.registry import build_models
 from turngate.runtime.app_errors import is_own
-from turngate.runtime.app_loader import LoadedApp, load_app
+from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.die_with_parent import die_with
 from turngate.runtime.import_guard import ImportGuard
 from turngate.runtime.settings import Settings, load_settings
@@ -68,7 +68,7 @@ def main() -> None:
     guard = ImportGuard.model_validate_json(of_guard)
     guard.watch_imports()
     try:
-        app = load_app(target)
+        app = load_confined(settings, target)
         require_model_names(settings, app)
         _require_accepted(guard, app_files(app, settings, build_models(settings, script_base=app.base).profiles))
     except TurngateError as error:

@@ -7,9 +7,11 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from turngate.domain.errors import ConfigurationError
+from turngate.runtime.app_loader import LoadedApp, load_app
 from turngate.runtime.locations import own_state
 from turngate.runtime.settings import Settings
 from turngate.runtime.workspaces import Workspaces
@@ -27,6 +29,15 @@ def workspaces_of(settings: Settings) -> Workspaces:
         directories=own_directories(settings), databases=settings.database_files, files=signing_files(settings)
     )
     return Workspaces(roots=settings.workspaces or ())
+
+
+def load_confined(settings: Settings, target: str) -> LoadedApp:
+    """Load an app. A server whose tools it reads for that is confined as it is when they are called.
+
+    Raises as :func:`~turngate.runtime.app_loader.load_app`.
+    """
+    machine.find_when_needed(partial(tool_confinement, settings))
+    return load_app(target)
 
 
 def confine_tools(settings: Settings, app_files: Iterable[Path] = ()) -> None:

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -337,6 +337,7 @@ def _cannot_become(tool_user: str) -> str | None:
 
 
 _chosen: list[Confinement] = []
+_ways: list[Callable[[], Confinement]] = [lambda: find(Confinement())]
 
 
 def use(confinement: Confinement) -> None:
@@ -344,8 +345,15 @@ def use(confinement: Confinement) -> None:
     _chosen[:] = [confinement]
 
 
+def find_when_needed(way: Callable[[], Confinement]) -> None:
+    """Find out by ``way`` how to confine once a process is started, until :func:`use` says it; for composition roots."""
+    _ways[:] = [way]
+    _chosen.clear()
+    _detected.cache_clear()
+
+
 def current() -> Confinement:
-    """Return how this process's tools are confined: as :func:`use` says, else as this machine can."""
+    """Return how this process's tools are confined: as the composition root says, else as this machine can."""
     return _chosen[0] if _chosen else _detected()
 
 
@@ -356,7 +364,7 @@ def agents_write() -> frozenset[descriptors.Inode]:
 
 @cache
 def _detected() -> Confinement:
-    return find(Confinement())
+    return _ways[0]()
 
 
 def keep_memory_private() -> None:

@@ -15,6 +15,7 @@ import typer
 
 from turngate.cli import terminal
 from turngate.cli.errors import EXIT_CTRL_C, EXIT_WENT_WRONG
+from turngate.cli.parts.confinement import load_confined
 from turngate.cli.posix_signals import stop_on_posix_signals
 from turngate.domain.errors import ConfigurationError
 from turngate.evals import (
@@ -30,7 +31,7 @@ from turngate.evals import (
     run_cases,
 )
 from turngate.evals.report import Totals, totals
-from turngate.runtime.app_loader import LoadedApp, load_app
+from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.settings import Settings, load_settings
 from turngate.runtime.telemetry import configure_logging
 from turngate.text.plain_text import Piece, plain_line
@@ -63,7 +64,7 @@ def evaluate(settings: Settings, order: EvalOrder) -> None:
         _require_place(file)
     # The engine's log of each run is for servers. Here it would bury the progress.
     configure_logging("debug" if settings.log_level == "debug" else "error", settings.log_format)
-    app = load_app(order.app)
+    app = load_confined(settings, order.app)
     report = asyncio.run(_run(settings, order, app, cases))
     if order.json_file == STDOUT:
         terminal.raw(report.as_json().removesuffix("\n"))

@@ -12,6 +12,7 @@ from typing import Final
 from activities.planning.judge import CallToJudge, JudgeReply, ask_judge
 from approvals_api.validation.exact_json import parse_exact
 from turngate.cli import stores, terminal
+from turngate.cli.parts.confinement import load_confined
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.errors import ConfigurationError, InvalidInputError
 from turngate.domain.policy.grants import Grant
@@ -25,7 +26,7 @@ from turngate.policies.backtest import Report, judge
 from turngate.policies.explain import AskedCall, explain, in_order
 from turngate.policies.facts import DISTRUSTED, lies_in, without_permissions
 from turngate.policies.judge_reports import JudgeReport, decided
-from turngate.runtime.app_loader import LoadedApp, load_app
+from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.policy_files import read_text
 from turngate.runtime.settings import Settings, load_stack_settings
 from turngate.store.clock import as_text
@@ -40,7 +41,7 @@ GRANTS_KEPT = 1_000
 
 def tools_by_agent(app_name: str) -> Mapping[str, Sequence[Tool]]:
     """Return agent → its tools, for an app's agents and sub-agents."""
-    return {name: list(agent.toolkit) for name, agent in load_app(app_name).agents.items()}
+    return {name: list(agent.toolkit) for name, agent in load_confined(load_stack_settings(), app_name).agents.items()}
 
 
 def explained(question: PolicyQuestion, *, rules: Policy | None, app_name: str | None) -> Explanation:
@@ -60,7 +61,7 @@ def explained(question: PolicyQuestion, *, rules: Policy | None, app_name: str |
         if agent is None:
             notes.append("Without --agent, rules for certain agents count as not applying.")
         return explain(in_order(("file", rules or Policy())), call, notes=notes)
-    app = load_app(app_name)
+    app = load_confined(load_stack_settings(), app_name)
     who, declared = _tool_of(app, tool, agent)
     try:
         params, defaults = declared.decode_new(question.args)
@@ -81,7 +82,9 @@ def explained(question: PolicyQuestion, *, rules: Policy | None, app_name: str |
 
 async def backtested(policy: Policy, trial: Trial) -> Report:
     """Return the rules' answers to the calls of a trial, and what changes."""
-    app = None if trial.app_name is None else load_app(trial.app_name)
+    app = (
+        None if trial.app_name is None else load_confined(load_stack_settings(data_dir=trial.data_dir), trial.app_name)
+    )
     report = Report(examples_kept=trial.examples)
     granted: dict[str, Grant | None] = {}
     async with stores.opened_store(load_stack_settings(data_dir=trial.data_dir)) as database:
@@ -213,7 +216,9 @@ async def _ask_about(
 
 def _judge(model: str, trial: Trial) -> tuple[Judge, Path]:
     """Return the judge to ask, declared as the app's judge if it has one, and the base of the models' relative paths."""
-    app = None if trial.app_name is None else load_app(trial.app_name)
+    app = (
+        None if trial.app_name is None else load_confined(load_stack_settings(data_dir=trial.data_dir), trial.app_name)
+    )
     base = Path.cwd() if app is None else app.base
     declared = None if app is None else app.app.judge
     criteria = None if trial.criteria is None else read_text(trial.criteria, what="--criteria")

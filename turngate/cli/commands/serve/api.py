@@ -14,11 +14,12 @@ from turngate.cli.api_settings import configured_channels, login_link_command
 from turngate.cli.commands.serve.settings import server_settings
 from turngate.cli.options import ApiPort, DataDir, MetricsPort
 from turngate.cli.parts.api import announced, serving_api
+from turngate.cli.parts.confinement import load_confined
 from turngate.cli.parts.metrics import metrics_listener, serving_metrics, watched_by_api
 from turngate.cli.parts.stop import until_stopped
 from turngate.cli.posix_signals import run_server, stop_on_posix_signals
 from turngate.cli.temporal_link import connect_when_there, find_address
-from turngate.runtime.app_loader import LoadedApp, load_app, publish_agents
+from turngate.runtime.app_loader import LoadedApp, publish_agents
 from turngate.runtime.locations import RunningStack
 from turngate.runtime.settings import Settings
 from turngate.store.database import Database
@@ -45,7 +46,7 @@ def api(
 
 def serve_api(settings: Settings, target: str | None) -> None:
     """Serve the API until SIGINT or SIGTERM. ``target``: an app to publish before a worker starts."""
-    loaded = None if target is None else load_app(target)
+    loaded = None if target is None else load_confined(settings, target)
     channels = configured_channels(settings)
     listener = listen(settings.api_host, settings.api_port)
     metrics = metrics_listener(settings)

@@ -13,12 +13,13 @@ from turngate.cli.app_choice import require_app
 from turngate.cli.builders_app import require_model_names
 from turngate.cli.commands.serve.settings import server_settings
 from turngate.cli.options import AllowUnconfined, AppHere, DataDir, MetricsPort
+from turngate.cli.parts.confinement import load_confined
 from turngate.cli.parts.metrics import metrics_listener, serving_metrics
 from turngate.cli.parts.stop import until_stopped
 from turngate.cli.parts.worker import serving_worker
 from turngate.cli.posix_signals import run_server, stop_on_posix_signals
 from turngate.cli.temporal_link import connect_when_there
-from turngate.runtime.app_loader import LoadedApp, load_app
+from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.settings import Settings
 from turngate.runtime.workflow_code import deployment
 from turngate.store.access import people
@@ -79,7 +80,7 @@ def worker(
 
 def serve_worker(settings: Settings, target: str) -> None:
     """Run a worker until SIGINT or SIGTERM."""
-    loaded = load_app(target)
+    loaded = load_confined(settings, target)
     require_model_names(settings, loaded)
     metrics = metrics_listener(settings)
 

@@ -30,7 +30,7 @@ from turngate.cli.commands.serve.settings import unknown_settings
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.led_commands import led_text
 from turngate.cli.options import DEFAULT_APP, ApiPort, DataDir
-from turngate.cli.parts.confinement import tool_confinement, unconfined_warning
+from turngate.cli.parts.confinement import load_confined, tool_confinement, unconfined_warning
 from turngate.cli.stores import open_keys
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConfigurationError, TurngateError, UnfinishedRestoreError, UnknownSchemaError
@@ -38,7 +38,7 @@ from turngate.http_environment import problem_of
 from turngate.models.port import ModelRequest
 from turngate.models.registry import build_models
 from turngate.runtime import signed_heads, temporal_client
-from turngate.runtime.app_loader import LoadedApp, load_app
+from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.embedded_temporal import temporal_binary
 from turngate.runtime.locations import RunningStack, open_to_others
 from turngate.runtime.settings import Settings, load_stack_settings
@@ -131,7 +131,7 @@ def _environment() -> Finding:
 async def _app(settings: Settings, target: str, *, probe: bool) -> AsyncIterator[Finding]:
     app = None
     try:
-        app = load_app(target)
+        app = load_confined(settings, target)
     except TurngateError as error:
         yield Finding("app", str(error), good=False)
     if app is None:

@@ -13,12 +13,13 @@ import typer
 from turngate.cli import terminal
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import DEFAULT_APP, AppArgument, AsJson, DataDir
+from turngate.cli.parts.confinement import load_confined
 from turngate.domain.agents.model_profiles import Profile, Profiles
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import TurngateError
 from turngate.models.port import ModelRequest
 from turngate.models.registry import Models, build_models
-from turngate.runtime.app_loader import LoadedApp, load_app
+from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.settings import Settings, load_settings
 from turngate.text.plain_text import plain
 
@@ -127,7 +128,7 @@ def models(
 
 
 async def _survey(settings: Settings, target: str, *, probe: bool) -> list[Usable]:
-    app = load_app(target)
+    app = load_confined(settings, target)
     return [each async for each in survey(settings, app, probe=probe)]
 
 
