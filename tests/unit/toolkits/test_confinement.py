@@ -363,6 +363,37 @@ END"""
     assert ended.stdout.split() == ["refused"] * 6, ended.stdout + ended.stderr
 
 
+def test_i13_files_that_cannot_be_opened_are_not_watched_or_marked(run: Run, workspace: Path, tmp_path: Path) -> None:
+    """I13: of a file outside, names are not learned by a watch, and its extended attributes are neither read nor changed."""
+    (secret := tmp_path / "secret").mkdir(mode=0o700)
+    (file := secret / "file").write_text(SECRET)
+    os.setxattr(file, "user.note", SECRET.encode())
+    (workspace / "own").write_text("own\n")
+    ended = run(
+        f"""cp -a own copy && tail -n 1 copy; python3 - <<'END'
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+for watch in (libc.inotify_init(), libc.inotify_init1(0), libc.syscall(300, 0x200, 0)):
+    print("watched" if watch >= 0 and libc.inotify_add_watch(watch, b"{secret}", 0xfff) >= 0 else "refused")
+number = 8 if os.uname().machine == "aarch64" else 191
+note = ctypes.create_string_buffer(99)
+print("read" if libc.syscall(number, b"{file}", b"user.note", note, 99) > 0 else "refused", note.value)
+for change in (
+    lambda: os.setxattr("{file}", "user.other", b"1"),
+    lambda: os.removexattr("{file}", "user.note", follow_symlinks=False),
+):
+    try:
+        change()
+        print("changed")
+    except OSError:
+        print("refused")
+END"""
+    )
+    assert held(ended)
+    assert ended.stdout == "own\n" + "refused\n" * 3 + "refused b''\n" + "refused\n" * 2, ended.stderr
+    assert os.listxattr(file) == ["user.note"]
+
+
 def test_i13_shared_memory(run: Run) -> None:
     """I13: shared memory of other processes, System V's and POSIX's, is not there."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -1110,6 +1141,8 @@ def test_i13_network_leads_to_other_machines_only(backend: Backend, run: Run, wo
         ]
         private = ["169.254.169.254", "10.1.2.3", "192.168.9.9", "100.64.0.1", "172.17.255.1", "198.18.0.1"]
         targets += [(2, (each, 9)) for each in private] + [(10, (f"::ffff:{each}", 9)) for each in private]
+        targets += [(10, (each, 53)) for each in ("::1", "fd00::2", "fd00::3", "2001:db8::1", "64:ff9b::a01:203")]
+        targets += [(10, ("fe80::2", 53, 0, 2))]  # a network of IPv6 has no route, and nothing answers at the link
         change = "ip route add 10.1.2.3/32 via 10.0.2.2; ip route flush table main"
         ended = run(f"{change}\n{CONNECT.format(targets=targets)}\nexit 5", network=True)
         assert "reached" not in ended.stdout

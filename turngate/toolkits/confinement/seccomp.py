@@ -19,6 +19,8 @@ _X32_BIT: Final = 0x40000000
 
 AUDIT_ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
+_NONE: Final = -1
+"""AArch64 has only the newer calls."""
 _REFUSED: Final = {
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
@@ -81,6 +83,21 @@ _SYSTEM_V_IPC: Final = {
     "mq_open": (240, 180),
     "mq_unlink": (241, 181),
 }
+_OF_OTHER_FILES: Final = {
+    "inotify_init": (253, _NONE),
+    "inotify_init1": (294, 26),
+    "fanotify_init": (300, 262),
+    **{
+        f"{of}{step}xattr": (188 + 3 * at + way, 5 + 3 * at + way)
+        for at, step in enumerate(("set", "get", "list", "remove"))
+        for way, of in enumerate(("", "l", "f"))
+    },
+    **{f"{step}xattrat": (463 + at, 463 + at) for at, step in enumerate(("set", "get", "list", "remove"))},
+    "file_getattr": (468, 468),
+    "file_setattr": (469, 469),
+}
+"""What Landlock lets a process do with files that it can't open: learn the names in their directories, and read and change their
+extended attributes. Programs do without all of these, where a system doesn't have them."""
 _SIGNALS: Final = {
     "kill": (62, 129),
     "tkill": (200, 130),
@@ -101,8 +118,6 @@ _OF_OTHER_PROCESSES: Final = {
 """What changes another process's limits, priority or processors, and which argument says whose; 0 is the caller."""
 _WHICH: Final = {"setpriority": 0, "ioprio_set": 1}
 """Argument 0 of those with two: a process, and not a group or a user."""
-_NONE: Final = -1
-"""AArch64 has only the newer calls."""
 _WITH_MODE: Final = {
     "chmod": ((90, _NONE), 1),
     "fchmod": ((91, 52), 1),
@@ -138,7 +153,7 @@ def program(machine: str, *, namespaces: bool, signals: bool = True) -> bytes:
     Args:
         machine: as ``os.uname().machine`` says it.
         namespaces: whether namespaces confine the process. Where they don't, it makes no socket, no System V or POSIX queue and
-            shared memory, and changes no limit or priority but its own.
+            shared memory, watches no files, knows no extended attributes, and changes no limit or priority but its own.
         signals: whether it may send signals: only where the kernel lets them reach none but its own processes.
 
     Raises:
@@ -160,6 +175,7 @@ def program(machine: str, *, namespaces: bool, signals: bool = True) -> bytes:
     code += _set_user_or_group(column)
     if not namespaces:
         code += [*_calls(column, _SYSTEM_V_IPC), *_of_other_processes(column)]
+        code += _calls(column, _OF_OTHER_FILES, errno.EOPNOTSUPP)
     if not signals:
         code += [*_calls(column, _SIGNALS), *_refuse_values(_FCNTL[column], 1, _SET_OWNERS)]
     code += _allow_only(_SOCKET[column], 0, _ORDINARY_SOCKETS if namespaces else (), errno.EACCES)
@@ -187,7 +203,8 @@ def _of_other_processes(column: int) -> Iterator[Instruction]:
 def _calls(column: int, table: Mapping[str, tuple[int, int]], error: int = errno.EPERM) -> Iterator[Instruction]:
     """Refuse system calls whatever their arguments."""
     for numbers in table.values():
-        yield from ((_JUMP_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _ERRNO | error))
+        if numbers[column] != _NONE:
+            yield from ((_JUMP_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _ERRNO | error))
 
 
 def _refuse_bits(number: int, argument: int, bits: int, *, only: tuple[int, int] | None = None) -> Code:
