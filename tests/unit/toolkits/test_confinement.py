@@ -880,6 +880,31 @@ echo forged > $d/__pycache__/my_app.cpython-311.pyc; done 2>/dev/null; echo trie
     assert not list(project.rglob("__pycache__"))
 
 
+def test_a_held_file_that_is_replaced_from_outside_is_named(workspace: Path, tmp_path: Path) -> None:
+    """The hold is of the file that was there when the command started; the command's output says that it has ended."""
+    (tmp_path / "temporary").mkdir()
+    for name in ("app.py", "other.py"):
+        (workspace / name).write_text("ours")
+    confinement = Confinement(backend="bubblewrap", loaded=(workspace / "app.py", workspace / "other.py"))
+    command = confinement.command(
+        ["bash", "-c", "echo up; read -r _; echo theirs > app.py"],
+        Sandbox(workspace=workspace, temporary=tmp_path / "temporary"),
+        {"PATH": os.defpath},
+    )
+    pipe = subprocess.PIPE
+    started = subprocess.Popen(
+        command.argv, env=command.environment, cwd="/", stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    )
+    with started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "up\n"
+        (workspace / "new").write_text("mine")
+        (workspace / "new").rename(workspace / "app.py")
+        _output, errors = started.communicate("\n")
+    assert errors.startswith("turngate: app.py was replaced or removed from outside while this command ran")
+    assert "other.py" not in errors
+
+
 def test_i13_turngates_own_places_lie_in_no_workspace(backend: Backend, workspace: Path, tmp_path: Path) -> None:
     """I13: where agents write, nothing is noted that is removed outside of the sandbox, nor is there a temporary directory."""
     inside, outside = workspace / "tmp", tmp_path / "temporary"

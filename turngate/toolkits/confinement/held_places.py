@@ -186,20 +186,23 @@ def _call(what: str, function: Any, *arguments: Any) -> int:
 
 
 class Mountpoints:
-    """What is made so that it can be held: for each directory it lies in, a list in a file, which who holds it has locked."""
+    """What a sandbox holds. For each directory in which something is made for that, a file lists it; its lock is shared."""
 
     def __init__(self, folder: str) -> None:
         """Open the folder of these files, which is made if it isn't there. Raises OSError: it isn't this user's alone."""
         self._folder = _own_folder(folder)
         self._files: dict[descriptors.Inode, tuple[int, int]] = {}
         """A directory → itself and its file, both open."""
+        self._only_read: list[tuple[int, tuple[str, ...], descriptors.Inode]] = []
 
-    def share(self, directory: int, places: Iterable[Place]) -> None:
+    def share(self, directory: int, places: Sequence[Place]) -> None:
         """Share the locks of the directories that absent places would be made in, until this process ends.
 
         Call it before looking what is absent: from then on no other sandbox removes it. ``directory``: what the places lie below,
-        open. Raises OSError: another process keeps a lock.
+        open, until this process ends. Raises OSError: another process keeps a lock.
         """
+        only_read = [place.names for place in places if place.how == "read"]
+        self._only_read += [(directory, names, here) for names in only_read if (here := _file(directory, names))]
         for above in dict.fromkeys(place.names[:-1] for place in places if place.absent is not None):
             try:
                 parent = descriptors.open_below(directory, above)
@@ -241,6 +244,10 @@ class Mountpoints:
             with suppress(FileExistsError, PermissionError):
                 _make(parent, name, content)
 
+    def replaced(self) -> list[str]:
+        """Return the files that are no longer those which are held: someone outside has replaced or removed them."""
+        return ["/".join(names) for directory, names, held in self._only_read if _file(directory, names) != held]
+
     def remove(self) -> None:
         """Remove what was made and is still as it was, unless another sandbox holds something there: that removes it in turn."""
         for parent, file in reversed(self._files.values()):
@@ -253,6 +260,18 @@ class Mountpoints:
                     with suppress(OSError):
                         _remove(parent, name, content)
                 os.unlink(_name_of(parent), dir_fd=self._folder)
+
+
+def _file(directory: int, names: tuple[str, ...]) -> descriptors.Inode | None:
+    """Return the file of this name; None: there is none."""
+    try:
+        here = descriptors.open_below(directory, names)
+    except OSError:
+        return None
+    try:
+        return descriptors.inode(here) if stat.S_ISREG(os.fstat(here).st_mode) else None
+    finally:
+        os.close(here)
 
 
 def _name_of(directory: int) -> str:

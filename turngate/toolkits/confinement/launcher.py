@@ -226,9 +226,18 @@ def _supervise(
         if code is not None:
             _kill_all()
             if mountpoints is not None:
+                _tell_replaced(mountpoints.replaced())
                 with suppress(OSError, ValueError):  # the next command tries again
                     mountpoints.remove()
             os._exit(code)
+
+
+def _tell_replaced(names: list[str]) -> None:
+    """Say that files have not been protected to the end: a mount is of a file, and ends with its name."""
+    if names:
+        what = "was replaced or removed from outside while this command ran, so the command may have changed it since"
+        sys.stderr.write(f"turngate: {', '.join(names)} {what}: look at it\n")
+        sys.stderr.flush()
 
 
 def _reap(child: int) -> int | None:
