@@ -10,6 +10,7 @@ from typing import Literal
 
 from turngate.domain.origins.origin import Origin, Origins
 from turngate.domain.text import json_text
+from turngate.domain.text.folds import cut_line
 from turngate.domain.text.json_pointers import tokens_of
 from turngate.domain.text.json_text import JsonTree, NumberToken
 
@@ -61,18 +62,18 @@ def origins_by_argument(origins: Origins | None) -> dict[str, list[Origin]]:
     return by_argument
 
 
-def one_line(raw: str) -> str:
-    """Return the arguments in at most 160 characters, for lists: ``path=notes.txt, lines=3``."""
+def one_line(raw: str, more: int = 0) -> str:
+    """Return the arguments in at most 160 characters, for lists: ``path=notes.txt, lines=3``. ``more``: as of cut_line."""
     parsed = json_text.parse(json_text.arguments_text(raw))
     if parsed is None or not isinstance(parsed.tree, dict):
-        return _clip(raw, ONE_LINE_CHARS)
-    members = (f"{name}={_clip(_flat(value), _ONE_VALUE_CHARS)}" for name, value in parsed.tree.items())
-    return _clip(", ".join(members), ONE_LINE_CHARS)
+        return cut_line(raw, ONE_LINE_CHARS, more=more)
+    members = (f"{name}={cut_line(_flat(value), _ONE_VALUE_CHARS)}" for name, value in parsed.tree.items())
+    return cut_line(", ".join(members), ONE_LINE_CHARS, more=more)
 
 
 def clipped(text: str) -> str:
     """Return the beginning of a value, for places that also show the whole one."""
-    return _clip(text, _ONE_VALUE_CHARS)
+    return cut_line(text, _ONE_VALUE_CHARS)
 
 
 def pretty(raw: str) -> str:
@@ -97,7 +98,3 @@ def _row(name: str, value: JsonTree) -> ArgumentRow:
 
 def _flat(value: JsonTree) -> str:
     return value if isinstance(value, str) else json_text.dump(value)
-
-
-def _clip(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -129,7 +129,6 @@ class ShownPreview:
     text: ShownText | None = None
     diff: FoldedDiff | None = None
     words: Sequence[str] = ()
-    must_open: bool = False
     unchanged_left_out: bool = False
     rest_left_out: bool = False
 
@@ -260,7 +259,7 @@ def _as_text(text: FoldedText, *, must_open: bool = False, left_out: bool = Fals
 
 def _preview(kind: str | None, text: str | None, *, must_open: bool, room: Room) -> ShownPreview | None:
     if kind == "diff":
-        return _diff(fold_diff(read_diff(text or "")), must_open=must_open, room=room)
+        return _diff(fold_diff(read_diff(text or "")), room)
     if kind == "command":
         words = command_words(text or "")
         line = shlex.join(words)
@@ -272,17 +271,17 @@ def _preview(kind: str | None, text: str | None, *, must_open: bool, room: Room)
     return ShownPreview(kind="text", text=_text(text, room, must_open=must_open))
 
 
-def _diff(diff: FoldedDiff, *, must_open: bool, room: Room) -> ShownPreview:
+def _diff(diff: FoldedDiff, room: Room) -> ShownPreview:
     def fits(*, folded: bool, rest: bool) -> bool:
         parts = [*diff.head, *(diff.rest if rest else ())]
         lines = [line.text for part in parts if folded or not part.folded for line in part.lines]
         return room.take(*lines, markup=_LINE * len(lines))
 
-    drawn = ShownPreview(kind="diff", diff=diff, must_open=must_open)
+    drawn = ShownPreview(kind="diff", diff=diff)
     if fits(folded=True, rest=True):
         return drawn
     if fits(folded=False, rest=True):
-        return ShownPreview(kind="diff", diff=diff, must_open=must_open, unchanged_left_out=True)
+        return ShownPreview(kind="diff", diff=diff, unchanged_left_out=True)
     head = diff.head if fits(folded=False, rest=False) else ()
     less = FoldedDiff(head=head, rest=diff.rest if head else (*diff.head, *diff.rest), whole=diff.whole)
     return ShownPreview(kind="diff", diff=less, unchanged_left_out=True, rest_left_out=True)

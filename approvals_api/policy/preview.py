@@ -21,6 +21,7 @@ from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.policy import Policy, Rule, VerdictKind
 from turngate.domain.requests import Verb
 from turngate.domain.runs.recorded_calls import RecordedCall
+from turngate.domain.text.folds import cut_line
 from turngate.domain.tools.known_tools import KnownTool
 from turngate.domain.tools.secrets import mask_json
 from turngate.domain.tools.tool import ToolManifest
@@ -293,7 +294,7 @@ def _example(call: RecordedCall, answer: Answered | None, masks: Mapping[_Key, T
         tool_call_id=call.tool_call_id,
         tool=call.tool,
         agent=call.agent,
-        input=text if len(text) <= EXAMPLE_CHARS else f"{text[:EXAMPLE_CHARS]}…",
+        input=cut_line(text, EXAMPLE_CHARS),
         request_id=None if answer is None else answer.request_id,
         decision=None if answer is None else answer.verb,
         decided_by=None if answer is None else answer.decided_by,

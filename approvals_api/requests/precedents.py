@@ -18,6 +18,7 @@ from turngate.domain.digest import repeat_key
 from turngate.domain.errors import UnavailableError
 from turngate.domain.likeness import Comparison, compare, features, shape_of
 from turngate.domain.requests import ExecutionState
+from turngate.domain.text.folds import cut_line
 from turngate.domain.text.hidden_text import has_hidden
 from turngate.domain.tools.defaults import constant_text, for_readers
 from turngate.store.database import Connection, Database
@@ -158,7 +159,7 @@ async def _masked(conn: Connection, run_id: str, sibling: SiblingView, masks: Ma
     if call is None:
         return masks.view(sibling, "input")
     visible = call.masked_input or call.running_input
-    return sibling.model_copy(update={"input": visible[:SIBLING_CHARS]})
+    return sibling.model_copy(update={"input": cut_line(visible, SIBLING_CHARS)})
 
 
 def _sibling(call: Sibling) -> SiblingView:

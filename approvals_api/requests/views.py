@@ -236,6 +236,7 @@ async def _same_calls(conn: Connection, listed: Sequence[ListedRequest]) -> dict
 
 
 def _item(request: ListedRequest, beside: Beside, tasks: list[TaskView], masks: Masks) -> RequestItem:
+    preview_line, preview_more = _preview_line(beside, masks)
     is_masked = request.masked_input is not None
     text = request.shown_input if is_masked else mask_json(request.input).text
     return RequestItem.model_validate(
@@ -246,7 +247,8 @@ def _item(request: ListedRequest, beside: Beside, tasks: list[TaskView], masks: 
             "defaults": for_readers(request.left_out),
             "reason": masks.text(request.reason),
             "summary": masks.optional(request.summary),
-            "preview_line": _preview_line(beside, masks),
+            "preview_line": preview_line or None,
+            "preview_more": preview_more,
             "step": beside.step,
             "doubts": beside.doubts,
             "not_run": masks.optional(beside.not_run),
@@ -255,11 +257,11 @@ def _item(request: ListedRequest, beside: Beside, tasks: list[TaskView], masks: 
     )
 
 
-def _preview_line(beside: Beside, masks: Masks) -> str | None:
+def _preview_line(beside: Beside, masks: Masks) -> tuple[str, str]:
     head = beside.preview_head
     cut = cut_credential_at(head) if len(head) >= HEAD_CHARS else None
     masked = masks.text(head) if cut is None else masks.text(head[:cut]) + MASKED
-    return first_line(beside.preview_kind, masked) or None
+    return first_line(beside.preview_kind, masked, beside.preview_size)
 
 
 def _agent_words(request: Request, call: Call | None, path: Sequence[StoredMessage], masks: Masks) -> str:

@@ -17,6 +17,7 @@ from turngate.domain.policy.policy import Verdict
 from turngate.domain.runs import comparison
 from turngate.domain.runs.budgets import EXTEND_BUDGET
 from turngate.domain.runs.comparison import CallFacts, StepFacts, Stretch, json_meaning
+from turngate.domain.text.folds import cut_line
 from turngate.domain.tools.defaults import constant_text
 from turngate.domain.tools.results import Failure, Ok
 from turngate.store.database import Connection, Database
@@ -107,7 +108,7 @@ def _listed_call(call: Call) -> ReplayedCall:
         step=call.step,
         tool_call_id=call.tool_call_id,
         tool_name=call.tool_name,
-        input=call.input[:MAX_INPUT_CHARS],
+        input=cut_line(call.input, MAX_INPUT_CHARS),
         result=call.result_kind,
     )
 

@@ -18,6 +18,7 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.requests import RequestStatus
 from turngate.domain.runs.budgets import EXTEND_BUDGET
+from turngate.domain.text.folds import cut_line
 from turngate.store import agents
 from turngate.store.agents import PublishedAgent
 from turngate.store.database import Connection
@@ -113,7 +114,7 @@ def _past_call(call: Call, execution: Execution | None, statuses: dict[str, Requ
         tool_call_id=call.tool_call_id,
         tool_name=call.tool_name,
         effect=call.effect,
-        input=call.input[:MAX_INPUT_CHARS],
+        input=cut_line(call.input, MAX_INPUT_CHARS),
         verdict=Verdict.model_validate_json(call.verdict).answer if call.verdict else None,
         decision=statuses.get(call.tool_call_id),
         execution=execution.state if execution else "not_started",

@@ -16,6 +16,7 @@ from approvals_api.runs.step_views import call_view
 from approvals_api.services import Services
 from turngate.domain import contract
 from turngate.domain.runs.run_filter import LIVE_RUNS
+from turngate.domain.text.folds import cut_line
 from turngate.domain.tools.control_calls import WaitUntil
 from turngate.domain.tools.external import is_external, source_of
 from turngate.store.clock import as_text, from_text, now
@@ -25,7 +26,6 @@ from turngate.store.requests.requests import ListedRequest
 from turngate.store.runs import calls, executions, runs
 from turngate.store.runs.runs import Run
 from turngate.store.schedules import schedules
-from turngate.text.plain_text import clipped
 from turngate.wire.calls import CallView
 from turngate.wire.explanation import StuckRun, WaitKind, WaitReason
 from turngate.wire.runs import RunSummary
@@ -99,7 +99,9 @@ def failing_words(task: FailingTask, whose: str) -> str:
     what = f"{whose.capitalize()}'s workflow task fails"
     if not task.replays:
         what = f"The workers' code no longer replays {whose}"
-    why = f": {clipped(' '.join(task.failure.split()), FAILURE_CHARS)}" if task.failure else "; its error is not known."
+    why = (
+        f": {cut_line(' '.join(task.failure.split()), FAILURE_CHARS)}" if task.failure else "; its error is not known."
+    )
     return f"{what}, attempt {task.attempt}{why}"
 
 

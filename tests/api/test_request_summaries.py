@@ -44,12 +44,15 @@ async def test_a_list_shows_the_first_line_of_a_preview(database: Database) -> N
         for number, rows in enumerate(("1 of 3", "ALL 3")):
             preview = f"{rows} rows in orders change\n\n{'UPDATE ' * 1_000}"
             await desk.put(run, f"rq_{number}", tool_call_id=f"{number}", preview_kind="text", preview=preview)
+        diff = "--- a\n+++ a\n" + "".join(f"@@ -{n} +{n} @@\n-old\n+{'new ' * 200}\n" for n in range(1, 9))
+        await desk.put(run, "rq_2", tool_call_id="2", preview_kind="diff", preview=diff)
         person = await desk.person("ann")
         items = (await person.get("/api/v1/requests?order=age")).json()["items"]
-        lines = ["1 of 3 rows in orders change", "ALL 3 rows in orders change"]
+        lines = ["1 of 3 rows in orders change", "ALL 3 rows in orders change", "-old"]
+        assert [each["preview_more"] for each in items] == ["2 more lines"] * 2 + ["25 more lines, 15 of them changed"]
         assert [each["preview_line"] for each in items] == lines
         page = (await person.get("/")).text
-        assert [each in page for each in lines] == [True, True]
+        assert [each in page for each in lines] == [True, True, True]
 
 
 async def test_a_short_call_is_whole_in_a_list(sqlite: Database) -> None:

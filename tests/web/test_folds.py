@@ -147,11 +147,14 @@ async def test_at_high_risk_every_value_is_opened(browser, sqlite):
 
 
 async def test_m_goes_from_change_to_change(browser, sqlite):
-    """Each press of `m` brings the next change to the screen, opening what it is folded in, and begins again at the end."""
+    """Each press of `m` brings the next change to the screen, and begins again at the end. No changed line is ever folded."""
     changes = "".join(f"@@ -{n},1 +{n},1 @@\n-old {n}\n+new {n}\n" for n in range(1, 40))
-    call = {"preview_kind": "diff", "preview": f"--- a\n+++ b\n{changes}"}
+    unchanged = "@@ -50,20 +50,20 @@\n" + " same\n" * 20
+    call = {"preview_kind": "diff", "preview": f"--- a\n+++ b\n{changes}{unchanged}"}
     async with opened(browser, sqlite, [call], viewport=SCREENS["phone"]) as page:
-        await expect(page.locator("#preview > summary")).to_have_text("99 more lines, 33 changes")
+        await expect(page.locator(".diff details")).to_have_count(1)
+        await expect(page.locator(".diff details :is(.added, .removed)")).to_have_count(0)
+        await expect(page.locator(".diff > .added:visible")).to_have_count(39)
         for _press in range(7):
             await page.keyboard.press("m")
         await expect(page.locator(":focus")).to_contain_text("-old 7")

@@ -10,7 +10,18 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from sqlalchemy import BindParameter, ColumnElement, Select, String, bindparam, case, func, literal_column, select
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Integer,
+    Select,
+    String,
+    bindparam,
+    case,
+    func,
+    literal_column,
+    select,
+)
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -41,6 +52,12 @@ def is_sealed(content: ColumnElement[Any]) -> ColumnElement[bool]:
 def beginning_of(content: ColumnElement[Any], chars: int | BindParameter[int]) -> ColumnElement[str]:
     """Return the beginning of a text of content; all of one that is encrypted, for its reader to clip."""
     return case((is_sealed(content), content), else_=func.substr(content, 1, chars))
+
+
+def times(text: str, content: ColumnElement[Any]) -> ColumnElement[int]:
+    """Return how often a text is in one of content, without overlaps. Of one that is encrypted, the number says nothing."""
+    without = func.length(func.replace(content, text, ""), type_=Integer)
+    return (func.length(content, type_=Integer) - without) // len(text)
 
 
 def at_most(content: ColumnElement[Any], chars: int | ColumnElement[int]) -> ColumnElement[bool]:

@@ -23,9 +23,16 @@ from turngate.domain.text.folds import (
 from turngate.domain.text.json_text import JsonTree
 from turngate.domain.tools.defaults import Default
 from turngate.domain.tools.preview import command_words
-from turngate.text.plain_text import Piece, plain
+from turngate.text.plain_text import Piece, plain, plain_line
 from turngate.text.presentation import default_lines, diff_lines, exact_arguments
-from turngate.wire.requests import RequestDetail
+from turngate.wire.requests import RequestDetail, RequestItem
+
+
+def preview_line(item: RequestItem, limit: int) -> str:
+    """Return what a list shows of a preview in at most ``limit`` characters, with how much more there is; empty: it has none."""
+    more = f"… {item.preview_more}" if item.preview_more else ""
+    line = plain_line(item.preview_line or "", max(8, limit - len(more) - 1))
+    return f"{line} {more}".strip()
 
 
 @dataclass(kw_only=True)
@@ -102,7 +109,7 @@ def _whole_preview(kind: str | None, preview: str) -> list[Piece]:
     if not preview:
         return []
     if kind == "diff":
-        return list(diff_lines(preview))
+        return list(diff_lines(read_diff(preview.rstrip("\n")).lines))
     return list(plain(_preview_text(kind, preview)).split("\n"))
 
 
@@ -118,7 +125,7 @@ def _add_diff(lines: FoldedLines, diff: FoldedDiff) -> None:
         if part.folded:
             lines.fold(f"{len(part.lines):,} unchanged lines", must_unfold=False)
         else:
-            lines.pieces.extend(diff_lines("\n".join(line.text for line in part.lines)))
+            lines.pieces.extend(diff_lines(part.lines))
     if diff.more:
         lines.fold(diff.more)
 

@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 
 from rapidfuzz.distance import Indel
 
+from turngate.domain.text.folds import left_out_note
+
 CONTEXT_LINES: Final = 3
 WINDOW: Final = 10_000
 """Lines that are compared with each other at a time; the time taken grows with its square."""
@@ -81,8 +83,7 @@ def clip(lines: Sequence[str], max_chars: int) -> list[str]:
     for index, line in enumerate(lines):
         used += len(line)
         if used > max_chars:
-            # A backslash begins a note in every unified diff; any other sign would be a line of the file.
-            return [*lines[:index], f"\\ … {len(lines) - index} more lines of this diff are not shown\n"]
+            return [*lines[:index], left_out_note(lines[index:])]
     return list(lines)
 
 

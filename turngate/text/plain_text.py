@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from turngate.domain.text.folds import cut_line
 from turngate.domain.text.hidden_text import pieces
 
 Piece = str | tuple[str, str]
@@ -26,14 +27,9 @@ def plain(text: str) -> str:
 
 
 def plain_line(text: str, limit: int | None = None) -> str:
-    """Return :func:`plain` on one line, newlines as ``⏎``. ``limit``: at most so many characters, cut off with ``…``."""
+    """Return :func:`plain` on one line, newlines as ``⏎``. ``limit``: at most so many characters, by :func:`cut_line`."""
     line = plain(str(text).strip()).replace("\n", NEWLINE_MARK).replace("\t", " ")
-    return line if limit is None else clipped(line, limit)
-
-
-def clipped(line: str, limit: int) -> str:
-    """Return a line of at most ``limit`` characters; ``…`` replaces what is cut off."""
-    return line if len(line) <= limit else line[: limit - 1] + ELLIPSIS
+    return line if limit is None else cut_line(line, limit)
 
 
 def indented(text: str, margin: str) -> str:

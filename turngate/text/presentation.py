@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -12,6 +12,8 @@ from pydantic import JsonValue
 from rich.cells import cell_len, chop_cells
 
 from turngate.domain.text import json_text
+from turngate.domain.text.diff import DiffLine, LineKind, read_diff
+from turngate.domain.text.folds import CHANGES, more_lines
 from turngate.domain.tools.defaults import Default, default_rows
 from turngate.domain.tools.presentation import (
     Block,
@@ -24,7 +26,9 @@ from turngate.domain.tools.presentation import (
 )
 from turngate.text.plain_text import Piece, plain, plain_line
 
-DIFF_STYLE: Final = {"+": "green", "-": "red", "@": "cyan"}
+DIFF_STYLE: Final[Mapping[LineKind, str]] = {"added": "green", "removed": "red", "hunk": "cyan"}
+_SIGNS: Final[Mapping[str, LineKind]] = {"+": "added", "-": "removed"}
+_CHANGE_STYLES: Final = frozenset(style for kind, style in DIFF_STYLE.items() if kind in CHANGES)
 WIDEST_CELL: Final = 60
 _GAP: Final = "  "
 
@@ -50,8 +54,13 @@ def first_lines(presentation: Presentation, limit: int) -> Iterator[Piece]:
     """Yield the first ``limit`` lines of a presentation, and how many more there are."""
     lines = presentation_lines(presentation)
     yield from islice(lines, limit)
-    if (more := sum(1 for _ in lines)) > 0:
-        yield (f"… {more:,} more {'line' if more == 1 else 'lines'}", "dim")
+    if more := list(lines):
+        is_diff = any(isinstance(block, DiffBlock) for block in presentation)
+        yield (f"… {more_lines(len(more), sum(map(_is_change, more)) if is_diff else None)}", "dim")
+
+
+def _is_change(piece: Piece) -> bool:
+    return isinstance(piece, tuple) and piece[1] in _CHANGE_STYLES
 
 
 def presentation_lines(presentation: Presentation) -> Iterator[Piece]:
@@ -71,10 +80,12 @@ def on_one_line(presentation: Presentation) -> str | None:
             return None
 
 
-def diff_lines(diff: str) -> Iterator[Piece]:
-    """Yield a unified diff's lines in their colours."""
-    for line in _lines(diff):
-        yield (line, DIFF_STYLE.get(line[:1], ""))
+def diff_lines(lines: Iterable[DiffLine]) -> Iterator[Piece]:
+    """Yield a diff's lines in their colours. Without a hunk around it, a line has that of its sign, but for names of files."""
+    for line in lines:
+        is_bare = line.kind == "file" and not line.text.startswith(("--- ", "+++ "))
+        kind = _SIGNS.get(line.text[:1], line.kind) if is_bare else line.kind
+        yield (plain(line.text.removesuffix("\r")), DIFF_STYLE.get(kind, ""))
 
 
 def _block_lines(block: Block) -> Iterator[Piece]:
@@ -83,7 +94,7 @@ def _block_lines(block: Block) -> Iterator[Piece]:
             style = "yellow" if block.tone == "warning" else ""
             yield from ((line, style) if style else line for line in _lines(block.text))
         case DiffBlock():
-            yield from diff_lines(block.diff)
+            yield from diff_lines(read_diff(block.diff.rstrip("\n")).lines)
         case CommandBlock():
             yield from ((line, "bold") for line in _lines(shlex.join(block.argv)))
         case TableBlock():

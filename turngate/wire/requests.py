@@ -68,6 +68,7 @@ class RequestItem(View):
     ``defaults``: what the agent left out of ``input``, and the tool uses in its place. Secrets in them have no number.
     ``same_calls``: calls that are the same: one that waits, too, and the latest that was let through.
     ``preview_line``: the first line of its tool's preview, of a diff the first line that changes; None: it has none.
+    ``preview_more``: how many lines more it has, in words; empty: none.
     ``not_run``: why a call that was approved did not start, as the agent reads it: its tool has changed since, a rule denies it
     now, its run was interrupted. None: it did start, or still may.
     """
@@ -101,6 +102,7 @@ class RequestItem(View):
     summary: str | None = None
     defaults: list[Default] = Field(default_factory=list)
     preview_line: str | None = None
+    preview_more: str = ""
     same_calls: list[SameCallView] = Field(default_factory=list)
     tasks: list[TaskView] = Field(default_factory=list)
     doubts: Doubts = Doubts()
@@ -117,6 +119,11 @@ class RequestItem(View):
     def alone(self) -> str | None:
         """Why it can't be approved together with others, in words for people; None: it can."""
         return why_alone(self.kind, self.risk, self.quorum)
+
+    @property
+    def input_more(self) -> int:
+        """How many characters of its arguments a list doesn't have."""
+        return max(0, self.input_chars - len(self.input))
 
     @property
     def clipped(self) -> Self:

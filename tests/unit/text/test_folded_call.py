@@ -105,7 +105,7 @@ def test_a_diff_says_how_long_it_is():
     assert "+another" in texts(unchanged.preview)
     assert (unchanged.is_folded, unchanged.must_unfold) == (True, False)
     long = fold_call(call({}, diff_of(BEFORE[:300], [f"new {line}" for line in BEFORE[:300]]), "diff"))
-    assert texts(long.preview)[-1] == "… 583 more lines, 1 change"
+    assert texts(long.preview)[-1] == "… 583 more lines, 583 of them changed"
     assert long.must_unfold
 
 

@@ -435,7 +435,7 @@ def test_a_long_diff_is_clipped_at_a_line_and_says_so():
     diff = unified_diff("a", "", "x\n" * 1000, max_chars=100)
     last = diff.splitlines()[-1]
     assert last.startswith("\\ … ")
-    assert last.endswith(" more lines of this diff are not shown")
+    assert last.endswith(" of them changed: not shown here")
     assert len(diff) < 200
 
 

@@ -10,9 +10,10 @@ from turngate.client import SyncTurngateClient
 from turngate.domain.conversation.messages import Delta
 from turngate.domain.requests import RunStatus
 from turngate.domain.text import json_text
+from turngate.domain.text.folds import cut_line
 from turngate.domain.tools.defaults import in_one_line
 from turngate.domain.tools.results import Failure
-from turngate.text.plain_text import clipped, indented, plain, plain_line
+from turngate.text.plain_text import indented, plain, plain_line
 from turngate.text.presentation import first_lines, on_one_line
 from turngate.text.run_words import (
     approval_words,
@@ -269,12 +270,12 @@ def _success(name: str, call: CallView) -> None:
     presentation = call.presentation or ()
     mark = ("  ! ", "yellow") if call.warning else ("  ✓ ", "green")
     if (one_line := on_one_line(presentation)) is not None:
-        terminal.line(mark, f"{name} ", (clipped(one_line, terminal.width() - len(name) - 6), "dim"))
+        terminal.line(mark, f"{name} ", (cut_line(one_line, terminal.width() - len(name) - 6), "dim"))
         return
     terminal.line(mark, name)
     for piece in first_lines(presentation, RESULT_LINES):
         text, style = (piece, "") if isinstance(piece, str) else piece
-        terminal.line((RESULT_MARGIN, "dim"), (clipped(text, terminal.width() - len(RESULT_MARGIN)), style or "dim"))
+        terminal.line((RESULT_MARGIN, "dim"), (cut_line(text, terminal.width() - len(RESULT_MARGIN)), style or "dim"))
 
 
 def _input_of(call: CallView | None, *, edited: bool = True) -> str:

@@ -25,6 +25,7 @@ from turngate.client import SyncTurngateClient
 from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.domain.requests import Resolution, Verb
 from turngate.domain.text import json_text
+from turngate.domain.text.diff import read_diff
 from turngate.domain.text.hidden_text import escape_hidden
 from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text, now
@@ -85,7 +86,7 @@ def show_request(request: RequestDetail, *, with_words: bool = True, whole: bool
     earlier = None if request.earlier is None else request.earlier.precondition
     if (changed := what_changed(earlier, request.precondition)) is not None:
         terminal.line(("  what changed since that approval", "dim"))
-        for piece in diff_lines(changed):
+        for piece in diff_lines(read_diff(changed).lines):
             terminal.line(MARGIN, piece)
     for words, style in decision_lines(request.decision):
         terminal.line((f"  {words}", style))

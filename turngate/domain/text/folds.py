@@ -5,6 +5,7 @@ The page, the terminal UI and the command line fold by these rules, so that a ca
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -91,12 +92,14 @@ class FoldedDiff:
     @property
     def size(self) -> str:
         """How long it is and how much it changes: ``3,012 lines, 2 changes``."""
-        return _size_of(self.whole.lines)
+        changes = sum(changed for changed, _run in groupby(self.whole.lines, key=lambda line: line.kind in CHANGES))
+        return f"{_count(len(self.whole.lines), 'line')}, {_count(changes, 'change')}"
 
     @property
     def more(self) -> str:
-        """The same of what is folded; empty: nothing is."""
-        return _size_of([line for part in self.rest for line in part.lines], "more ") if self.rest else ""
+        """How much is folded, and how much of that changes; empty: nothing is."""
+        lines = [line for part in self.rest for line in part.lines]
+        return more_lines(len(lines), sum(line.kind in CHANGES for line in lines)) if lines else ""
 
     def shows(self, text: str) -> bool:
         """Tell whether a text is in what must be read of the diff, before or after the change."""
@@ -167,9 +170,42 @@ def _parts(lines: Sequence[DiffLine]) -> list[DiffPart]:
     return parts
 
 
-def _size_of(lines: Sequence[DiffLine], kind: str = "") -> str:
-    changes = sum(changed for changed, _run in groupby(lines, key=lambda line: line.kind in CHANGES))
-    return f"{_count(len(lines), f'{kind}line')}, {_count(changes, 'change')}"
+def more_lines(lines: int, changed: int | None = None) -> str:
+    """Return how many lines aren't shown, and of a diff how many of them change: ``214 more lines, 3 of them changed``."""
+    if changed is None:
+        return _count(lines, "more line")
+    return f"{_count(lines, 'more line')}, {f'{changed:,}' if changed else 'none'} of them changed"
+
+
+def left_out_note(lines: Sequence[str]) -> str:
+    """Return the last line of a diff from which these lines are left out.
+
+    A backslash begins a note in every unified diff, whatever the hunk's header promised; any other sign would begin a line of the
+    file. The names of further files count as changes, too.
+    """
+    return f"\\ … {more_lines(len(lines), sum(line.startswith(('+', '-')) for line in lines))}: not shown here\n"
+
+
+_CUT: Final = re.compile(r"… (\d{1,3}(?:,\d{3}){0,4}) more characters?\Z")
+MIN_CUT_CHARS: Final = 48
+"""The shortest line with room for how much of it isn't shown."""
+
+
+def cut_line(line: str, limit: int, *, more: int = 0) -> str:
+    """Return a line of at most ``limit`` characters, which ends with how much isn't shown: ``… 1,204 more characters``.
+
+    ``more``: how many characters follow that aren't in ``line``. What was cut before is counted in. Where there is no room, it
+    ends with ``…``.
+    """
+    if more == 0 and len(line) <= limit:
+        return line
+    if before := _CUT.search(line):
+        line, more = line[: before.start()], more + int(before[1].replace(",", ""))
+    room = limit - len(f"… {_count(len(line) + more, 'more character')}")
+    if limit < MIN_CUT_CHARS:
+        return f"{line[: limit - 1]}…"
+    shown = line[:room]
+    return f"{shown}… {_count(len(line) - len(shown) + more, 'more character')}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
+from turngate.domain.text.folds import left_out_note
 from turngate.domain.tools.results import Failure, Ok
 
 
@@ -191,8 +192,7 @@ def _cut_lines(diff: str, chars: int) -> str:
     if len(diff) <= chars:
         return _whole_pairs(diff)
     start = _whole_pairs(diff[: diff.rfind("\n", 0, chars) + 1])
-    # A line that begins with a backslash is a note in every unified diff, whatever the hunk's header promised.
-    return f"{start}\\ … {len(diff) - len(start):,} more characters of this diff are not shown\n"
+    return start + left_out_note(diff[len(start) :].removesuffix("\n").split("\n"))
 
 
 def _cut_words(argv: Sequence[str], chars: int) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from turngate.domain.text.diff import read_diff
+from turngate.domain.text.folds import cut_line, more_lines
 
 PreviewKind = Literal["diff", "command", "text"]
 
@@ -37,22 +38,52 @@ LINE_CHARS: Final = 160
 """Of a preview's line in a list."""
 HEAD_CHARS: Final = 2_000
 """Of a preview, in which that line is looked for."""
+BREAK: Final = "\n"
+MARKED: Final = ("\n+", "\n-")
+"""How a line of a diff that changes begins, and so does a line with a file's name."""
 
 
-def first_line(kind: str | None, text: str) -> str:
-    """Return what a list shows of a preview: its first line with words; of a diff, the first line that changes; "": none."""
-    head = text[:HEAD_CHARS]
+@dataclass(frozen=True, kw_only=True)
+class PreviewSize:
+    """How much a preview is. ``breaks``: between its lines. ``marked``: lines after the first that begin with ``+`` or ``-``."""
+
+    chars: int
+    breaks: int
+    marked: int
+
+    @staticmethod
+    def of(text: str) -> PreviewSize:
+        """Return the size of a preview; a database counts the same."""
+        lines = text.rstrip(BREAK)
+        return PreviewSize(chars=len(lines), breaks=lines.count(BREAK), marked=sum(map(lines.count, MARKED)))
+
+
+def first_line(kind: str | None, head: str, size: PreviewSize) -> tuple[str, str]:
+    """Return what a list shows of a preview, and how many lines more there are; "": none.
+
+    That is its first line with words; of a diff, the first line that changes; "" where the head has none. ``head``: its first
+    characters, as people see them; ``size``: of all of it. In the names of a diff's later files, the lines that begin with a sign
+    count as changed, too.
+    """
+    head = head[:HEAD_CHARS]
+    changed = None
     if kind == "command":
         words = (
             [json.loads(word[0]) for word in _WORD.finditer(head) if word["end"]] if head.startswith("[") else [head]
         )
         lines = [shlex.join(words)]
     elif kind == "diff":
-        lines = [line.text for line in read_diff(head).lines if line.kind in {"added", "removed"}]
+        diff = read_diff(head)
+        names = sum(line.kind == "file" and line.text[:1] in {"+", "-"} for line in diff.lines[1:])
+        lines = [line.text for line in diff.lines if line.kind in {"added", "removed"}]
+        changed = size.marked - names - bool(lines)
     else:
-        lines = head.split("\n")
+        lines = head.split(BREAK)
     line = next((line.strip() for line in lines if line.strip(" +-\t\r")), "")
-    return line if len(line) <= LINE_CHARS else f"{line[: LINE_CHARS - 1]}…"
+    is_one = kind == "command" or size.breaks == 0
+    shown = cut_line(line, LINE_CHARS, more=max(0, size.chars - HEAD_CHARS) if is_one else 0)
+    more = 0 if is_one else size.breaks + (0 if line else 1)
+    return shown, more_lines(more, changed) if more else ""
 
 
 _WORD: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+(?P<end>"?)')

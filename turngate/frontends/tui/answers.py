@@ -27,7 +27,7 @@ from turngate.frontends.tui.texts import (
     Line,
     argument_values,
     at,
-    clipped,
+    cut_line,
     editable,
     folded,
     json_problem,
@@ -241,7 +241,9 @@ def _fields(session: Session, request: RequestDetail) -> Iterator[Field]:
     values = argument_values(constant_text(request.input_for_readers, request.defaults))
     arguments = tuple(
         replace(
-            choice_of(name, [("fixed", f"exactly {clipped(plain_line(value), VALUE_CHARS)}"), ("open", OPEN), *LIMITS]),
+            choice_of(
+                name, [("fixed", f"exactly {cut_line(plain_line(value), VALUE_CHARS)}"), ("open", OPEN), *LIMITS]
+            ),
             name=f"grant-0-{place}",
         )
         for place, (name, value) in enumerate(values)

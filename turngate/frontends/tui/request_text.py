@@ -34,6 +34,7 @@ from turngate.frontends.tui.texts import (
     lines_of,
     plain_line,
     presentation_lines,
+    preview_line,
     span,
     until,
 )
@@ -78,6 +79,13 @@ def _besides(item: RequestItem) -> list[tuple[str, str, str]]:
     return [*changed, *(("", f"{each.words}.", "yellow") for each in item.same_calls)]
 
 
+def _on_one_line(item: RequestItem, room: int) -> str:
+    """Return what a call does, or its arguments."""
+    if item.summary is not None:
+        return plain_line(item.summary, room)
+    return arguments_on_one_line(item.input, room, item.input_more)
+
+
 def item_text(item: RequestItem, *, me: str, picked: bool, width: int) -> Text:
     """Return a request in the inbox, as lines: the call, the task, doubts, the rest. ``picked``: chosen for many at once."""
     mark = "[x] " if picked else "    "
@@ -95,14 +103,14 @@ def item_text(item: RequestItem, *, me: str, picked: bool, width: int) -> Text:
     elif item.expires_at:
         facts.append(f"expires {until(item.expires_at)}")
     task = item.tasks[0].task if item.tasks else ""
-    about = [("preview ", item.preview_line, ""), (f"task{teller_words(item.agent)} ", task, "")]
+    about = [("preview ", preview_line(item, max(8, width - 16)), ""), (f"task{teller_words(item.agent)} ", task, "")]
     about += _besides(item)
     about.append(("values ", item.doubts.words, "yellow"))
     return joined(
         [
             line(
                 (mark, "bold"), (risk, RISK_STYLE.get(item.risk, "")), (name, "bold"),
-                "  ", arguments_on_one_line(item.input, room) if item.summary is None else plain_line(item.summary, room),
+                "  ", _on_one_line(item, room),
             ),
             *(
                 line("      ", (label, "dim"), (plain_line(words, max(8, width - len(label) - 8)), style))

@@ -19,16 +19,17 @@ from rich.measure import Measurement
 from rich.text import Text
 
 from turngate.domain.text import json_text
+from turngate.domain.text.folds import cut_line
 from turngate.domain.text.hidden_text import escape_hidden
-from turngate.text.folded_call import FoldedCall, fold_call
-from turngate.text.plain_text import Piece, clipped, plain, plain_line
+from turngate.text.folded_call import FoldedCall, fold_call, preview_line
+from turngate.text.plain_text import Piece, plain, plain_line
 from turngate.text.presentation import exact_arguments, first_lines, presentation_lines
 from turngate.text.run_words import judgement_words
 
 __all__ = [
     "FoldedCall",
     "Piece",
-    "clipped",
+    "cut_line",
     "escape_hidden",
     "exact_arguments",
     "first_lines",
@@ -37,6 +38,7 @@ __all__ = [
     "plain",
     "plain_line",
     "presentation_lines",
+    "preview_line",
 ]
 
 TAB_CELLS: Final = 4
@@ -120,11 +122,11 @@ def block(pieces: Iterable[Piece], margin: str) -> Iterator[Line]:
         yield at(margin, piece)
 
 
-def arguments_on_one_line(raw_input: str, limit: int) -> str:
-    """Return the arguments in short, for a list."""
+def arguments_on_one_line(raw_input: str, limit: int, more: int = 0) -> str:
+    """Return the arguments in short, for a list. ``more``: as of :func:`cut_line`."""
     parsed = json_text.parse(raw_input[: limit * 8]) if len(raw_input) <= limit * 8 else None
     text = raw_input[: limit * 8] if parsed is None or parsed.doubled else json_text.dump(parsed.tree)
-    return plain_line(text, limit)
+    return cut_line(plain_line(text), limit, more=more + (len(raw_input) - len(text) if parsed is None else 0))
 
 
 def argument_values(raw_input: str) -> list[tuple[str, str]]:

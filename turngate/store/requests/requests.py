@@ -38,7 +38,7 @@ from turngate.domain.policy.terms import AskTerms, names_of
 from turngate.domain.requests import ExecutionState, LostStart, RequestKind, RequestStatus, Resolution, Verb
 from turngate.domain.runs.inbox import MOST_COUNTED, UNCLAIMED, InboxFilter, urgent_at
 from turngate.domain.tools.defaults import Defaults, read_stored
-from turngate.domain.tools.preview import HEAD_CHARS, Preview, PreviewKind
+from turngate.domain.tools.preview import BREAK, HEAD_CHARS, MARKED, Preview, PreviewKind, PreviewSize
 from turngate.domain.tools.results import TOOL_RESULT, Failure
 from turngate.domain.tools.tool import ProcessConfinement, ToolManifest
 from turngate.store.clock import as_text, from_text, now
@@ -46,7 +46,7 @@ from turngate.store.database import Connection
 from turngate.store.events.row_digests import changed_column
 from turngate.store.joined import parts
 from turngate.store.tables import approvals, calls, decisions, events, executions, requests, runs
-from turngate.store.texts import among, beginning_of, is_sealed, listed
+from turngate.store.texts import among, beginning_of, is_sealed, listed, times
 from turngate.store.together import Together, Writes
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.people import id_of
@@ -348,7 +348,7 @@ class Beside:
     """What a list says of a request beside its own columns. ``doubts``: how many of its values have each.
 
     ``step``, ``position``: of its call in its run; None: the call is not in the store. ``preview_head``: the first 2,000
-    characters of its tool's preview, as who may decide sees it; "": there is none.
+    characters of its tool's preview, as who may decide sees it; "": there is none. ``preview_size``: of all of it.
     ``not_run``: why a call that was approved did not start, as the model reads it;
     None: it did, or still may.
     """
@@ -358,6 +358,7 @@ class Beside:
     doubts: Doubts
     preview_kind: str | None
     preview_head: str
+    preview_size: PreviewSize
     not_run: str | None = None
 
 
@@ -502,6 +503,7 @@ _LISTED = tuple(requests.c[each.name] for each in fields(ListedRequest))
 
 _DOUBT_MARKS: Final = {name: f'"doubt":"{name}"' for name in Doubts.model_fields}
 """How the JSON of origins writes each doubt. Inside a text every quote has a backslash, so no text can forge one."""
+_PREVIEW = func.rtrim(requests.c.preview, BREAK)
 _HAS_DOUBTS = requests.c.origins.contains('"doubt":"')
 _BESIDE = (
     select(
@@ -510,14 +512,11 @@ _BESIDE = (
         calls.c.position,
         requests.c.preview_kind,
         beginning_of(requests.c.preview, HEAD_CHARS).label("preview_head"),
+        case((is_sealed(requests.c.preview), None), else_=func.length(_PREVIEW)).label("preview_chars"),
+        times(BREAK, _PREVIEW).label("preview_breaks"),
+        sum((times(mark, _PREVIEW) for mark in MARKED), literal_column("0")).label("preview_marked"),
         *(
-            case(
-                (
-                    _HAS_DOUBTS,
-                    func.length(requests.c.origins) - func.length(func.replace(requests.c.origins, mark, "")),
-                ),
-                else_=0,
-            ).label(name)
+            case((_HAS_DOUBTS, times(mark, requests.c.origins)), else_=0).label(name)
             for name, mark in _DOUBT_MARKS.items()
         ),
         case((is_sealed(requests.c.origins), requests.c.origins), else_=None).label("unread_origins"),
@@ -533,7 +532,7 @@ _BESIDE = (
     )
     .where(requests.c.id.in_(among("requests")))
 )
-"""The database counts doubts: a list that read each request's origins would read more of them than of all else."""
+"""The database counts doubts and a preview's lines: a list would read more of origins and previews than of all else."""
 
 
 def start_of(terms: AskTerms, approved_at: datetime) -> str | None:
@@ -594,10 +593,17 @@ async def beside(conn: Connection, request_ids: Iterable[str]) -> dict[str, Besi
             doubts=_doubts(row),
             preview_kind=row["preview_kind"],
             preview_head=row["preview_head"] or "",
+            preview_size=_preview_size(row),
             not_run=_why_not_run(row["unstarted"]),
         )
         for row in rows
     }
+
+
+def _preview_size(row: RowMapping) -> PreviewSize:
+    if row["preview_chars"] is None:  # there is none, or it is encrypted, and was read whole
+        return PreviewSize.of(row["preview_head"] or "")
+    return PreviewSize(chars=row["preview_chars"], breaks=row["preview_breaks"], marked=row["preview_marked"])
 
 
 def _why_not_run(result: str | None) -> str | None:
@@ -611,7 +617,7 @@ def _doubts(row: RowMapping) -> Doubts:
     unread = row["unread_origins"]
     if unread is not None:
         return Doubts(**{name: unread.count(mark) for name, mark in _DOUBT_MARKS.items()})
-    return Doubts(**{name: row[name] // len(mark) for name, mark in _DOUBT_MARKS.items()})
+    return Doubts(**{name: row[name] for name in _DOUBT_MARKS})
 
 
 class AsOpened(NamedTuple):

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import bindparam, exists, func, literal_column, select, tuple_, update
+from sqlalchemy import bindparam, case, exists, func, literal_column, select, tuple_, update
+from sqlalchemy.engine import RowMapping
 
 from turngate.domain.requests import ExecutionState, RequestStatus
+from turngate.domain.text.folds import cut_line
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.joined import parts
@@ -19,7 +21,7 @@ from turngate.store.requests.same_calls import may_have_happened
 from turngate.store.runs.calls import SETTLE, Call, Disposition
 from turngate.store.runs.runs import Run
 from turngate.store.tables import calls, executions, requests, runs
-from turngate.store.texts import beginning_of
+from turngate.store.texts import beginning_of, is_sealed
 from turngate.store.together import Together, Writes
 
 SIBLING_CHARS: Final = 300
@@ -75,11 +77,13 @@ _ON_RECORD = (
 )
 
 _THIS = calls.alias("this")
+_RUNNING = func.coalesce(calls.c.edited_input, calls.c.input)
 _SIBLINGS = (
     select(
         calls.c.tool_call_id,
         calls.c.tool_name,
-        beginning_of(func.coalesce(calls.c.edited_input, calls.c.input), SIBLING_CHARS).label("input"),
+        beginning_of(_RUNNING, SIBLING_CHARS).label("input"),
+        case((is_sealed(_RUNNING), 0), else_=func.length(_RUNNING)).label("chars"),
         calls.c.disposition,
         calls.c.result.is_not(None).label("is_settled"),
         requests.c.id.label("request_id"),
@@ -233,8 +237,13 @@ async def edit_may_have_happened(conn: Connection, edited: Call) -> bool:
 async def siblings(conn: Connection, run_id: str, tool_call_id: str, *, limit: int) -> list[Sibling]:
     """Return the other calls of the same step, in the model's order, each with its newest request."""
     rows = await conn.execute(_SIBLINGS, {"run": run_id, "call": tool_call_id, "most": limit})
-    clipped = ({**row, "input": row["input"][:SIBLING_CHARS]} for row in rows.mappings())
-    return list({each["tool_call_id"]: Sibling(**each) for each in clipped}.values())
+    return list({row["tool_call_id"]: _sibling(row) for row in rows.mappings()}.values())
+
+
+def _sibling(row: RowMapping) -> Sibling:
+    columns = dict(row)
+    more = max(0, columns.pop("chars") - len(row["input"]))
+    return Sibling(**{**columns, "input": cut_line(row["input"], SIBLING_CHARS, more=more)})
 
 
 async def of_run(conn: Connection, run_id: str) -> list[Execution]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngate.domain.text.diff import read_diff
-from turngate.domain.text.folds import SCREEN_CHARS, SCREEN_LINES, fold_diff, fold_text, size_in_lines
+from turngate.domain.text.folds import SCREEN_CHARS, SCREEN_LINES, cut_line, fold_diff, fold_text, size_in_lines
 
 FILE = [f"line {number}" for number in range(3_000)]
 CHANGED = [*FILE[:500], "another", *FILE[501:2_000], *FILE[2_001:]]
@@ -49,6 +49,17 @@ def test_long_lines_are_counted_in_characters_too():
     assert size_in_lines("x" * 1_000 + "\n" + "y" * 1_000) == "2 lines (2,001 characters)"
 
 
+@given(st.text(max_size=300), st.integers(48, 200), st.integers(0, 5_000))
+def test_a_line_that_is_cut_says_how_much_is_missing(line, limit, more):
+    """It is as long as it may be at most; cut again, what was missing before is counted in."""
+    cut = cut_line(line, limit, more=more)
+    assert len(cut) <= limit
+    shown, _, words = cut.rpartition("… ")
+    assert cut == line or f"{len(line) - len(shown) + more:,} more character" in words
+    again = cut_line("x" * 300, 200)
+    assert cut_line(again, 60) == cut_line("x" * 300, 60)
+
+
 def test_unchanged_lines_far_from_a_change_are_folded():
     """Of a diff with all of its file, a change keeps three lines around it, and the size says how many changes there are."""
     diff = fold_diff(read_diff(diff_of(FILE, CHANGED, context=3_000)))
@@ -62,7 +73,7 @@ def test_a_diff_longer_than_a_screen_is_folded_after_its_beginning():
     """What follows the first lines is folded, with the number of its lines and changes."""
     diff = fold_diff(read_diff(diff_of(FILE[:300], [f"new {line}" for line in FILE[:300]])))
     assert sum(len(part.lines) for part in diff.head) == 20
-    assert diff.more == "583 more lines, 1 change"
+    assert diff.more == "583 more lines, 583 of them changed"
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=60), st.lists(st.sampled_from("abc"), max_size=60), st.integers(0, 60))

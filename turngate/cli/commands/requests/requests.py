@@ -27,10 +27,11 @@ from turngate.domain.policy.limits import LimitKind, ValueLimit, parse_limit, pa
 from turngate.domain.requests import Verb
 from turngate.domain.runs.groups import Grouping, groups_of
 from turngate.domain.runs.inbox import MAX_STEP
+from turngate.domain.text.folds import cut_line
 from turngate.domain.text.json_pointers import decode_arguments
 from turngate.domain.tools.defaults import in_one_line
 from turngate.policies.explain import in_words
-from turngate.text.folded_call import fold_call
+from turngate.text.folded_call import fold_call, preview_line
 from turngate.text.plain_text import Piece, plain_line
 from turngate.text.run_words import differs_words, group_words, revealed_lines, start_words
 from turngate.text_files import NotTextError, read_text, why_unreadable
@@ -562,15 +563,19 @@ def _read_args(argument: str) -> str:
 
 def _row(item: RequestItem) -> tuple[Piece, ...]:
     left_out = plain_line(in_one_line(item.defaults))
-    preview = f"\npreview: {plain_line(item.preview_line, 120)}" if item.preview_line else ""
+    preview = preview_line(item, 120)
     return (
         item.id,
         item.status if item.not_run is None else f"{item.status}, did not run",
         (item.risk, RISK_STYLE.get(item.risk, "")),
         item.agents,
         item.tool_name,
-        plain_line(item.input if item.summary is None else item.summary, 120)
+        (
+            cut_line(plain_line(item.input), 120, more=item.input_more)
+            if item.summary is None
+            else plain_line(item.summary, 120)
+        )
         + (f" ({left_out})" if left_out else "")
-        + preview,
+        + (f"\npreview: {preview}" if preview else ""),
         ("\n".join([*(each.words for each in item.same_calls), item.doubts.words]).rstrip(), "yellow"),
     )
