@@ -107,7 +107,13 @@ def _not_strict(app: LoadedApp) -> Iterator[str]:
 def _free_summaries(app: LoadedApp) -> Iterator[str]:
     tools = {tool.name: tool for agent in app.agents.values() for tool in agent.toolkit}
     for tool in tools.values():
-        if tool.summary is not None and (names := free_texts(tool.summary, tool.manifest.parameters)):
+        names = None if tool.summary is None else free_texts(tool.summary, tool.manifest.parameters)
+        if tool.summary is not None and names is None:
+            yield (
+                f"tool {tool.name!r}{tool.where}: its summary is made by {tool.summary!r}, which has no Python code to look "
+                "at. Check that it repeats no text that the model writes freely"
+            )
+        elif names:
             yield (
                 f"tool {tool.name!r}{tool.where}: the model writes {' and '.join(map(repr, names))} freely, and the tool's "
                 "summary, which people read first, repeats it. Make the summary from what the call does, or bound the "

@@ -1,3 +1,4 @@
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -75,6 +76,11 @@ def test_a_provider_tool_that_no_model_gets_is_warned_of(verdict):
     assert list(warnings(loaded(search))) == []
 
 
+class Order(BaseModel):
+    id: str
+    note: str = ""
+
+
 class Change(BaseModel):
     sql: str = Field(description="One statement.")
     why: str = ""
@@ -82,6 +88,11 @@ class Change(BaseModel):
     reason: Literal["fraud", "goodwill"] = "fraud"
     purpose: str = Field(default="", max_length=40)
     title: str = ""
+    order: Order | None = None
+
+
+def noted(order: Order) -> str:
+    return f"Change: {order.note}"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +101,12 @@ class Change(BaseModel):
         ("Change the database: {why}", "'why'"),
         ("Change: {note}", "'note'"),
         ("{title}", "'title'"),
+        ("Change {order.note}", "'order.note'"),
+        ("Change {order}", "'order.note'"),
         (lambda params: f"Change: {params.why}", "'why'"),
+        (lambda params: noted(params.order), "'order.note'"),
+        (partial(lambda _prefix, params: " ".join(each.note for each in [params.order]), ""), "'order.note'"),
+        (str.upper, "no Python code to look at"),
         ("Change {title}: {sql}, for {reason} ({purpose})", None),
         (lambda params: params.sql, None),
     ],

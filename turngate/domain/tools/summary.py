@@ -9,13 +9,16 @@ Pure. Hidden characters are marked where the sentence is shown, not here.
 
 from __future__ import annotations
 
+import inspect
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from itertools import islice
 from string import Formatter
+from types import CodeType
 from typing import Any, Final
 
 from turngate.domain.errors import ConfigurationError
@@ -51,6 +54,7 @@ _OTHER_MINOR_UNITS: Final = frozenset(
 )
 """Currencies whose minor unit isn't a hundredth (ISO 4217): what "cents" of them are is not for us to say."""
 _BOUNDS: Final = frozenset({"enum", "const", "pattern", "format", "maxLength"})
+_REMARKS: Final = frozenset({"note", "notes", "comment", "comments", "remark", "remarks", "memo"})
 _SAYS_WHY: Final = re.compile(r"(?i)\b(?:why\b|reasons? (?:for|of|to)\b|justif|rationale\b|convinc|persuad)")
 _COMMANDS: Final = frozenset({"argv", "command", "cmd"})
 _FIRST: Final = ("to", "recipient", "recipients", "cc", "bcc", "from", "subject")
@@ -98,39 +102,99 @@ def clean_check(text: str) -> str:
     return _clip(text.strip(), MAX_CHECK_CHARS)
 
 
-def free_texts(summary: str | Callable[..., str], schema: Mapping[str, Any]) -> list[str]:
+def free_texts(summary: str | Callable[..., str], schema: Mapping[str, Any]) -> list[str] | None:
     """Return the arguments by which a model can write a tool's summary as it likes, to persuade the people who read it.
 
-    They are free texts that say why the call is right, by their name or description; and of a summary without words of its
-    own, every free text. ``summary``: of the tool: a text, or a function, of which the names that it uses count.
+    They are free texts that say why the call is right, by their name or description, also inside an argument; and of a summary
+    without words of its own, every free text. ``summary``: of the tool: a text, or a function, of which the names count that it
+    and the functions it calls use. None: it is a function without Python code, so no one can tell.
     """
-    properties = _properties(schema, schema.get("$defs"))
+    values = dict(islice(_values(schema, schema.get("$defs")), _LOOKED_THROUGH**2))
     if not isinstance(summary, str):
-        code = getattr(summary, "__code__", None)
-        used = () if code is None else (*code.co_names, *(each for each in code.co_consts if isinstance(each, str)))
-        return [name for name, facts in properties.items() if name in used and _persuades(name, facts)]
+        used = _names_used_by(summary)
+        if used is None:
+            return None
+        is_whole = not used.isdisjoint(_WHOLE)
+        return [at for at, facts in values.items() if (is_whole or _last(at) in used) and _persuades(at, facts)]
     parts = list(Formatter().parse(summary))
-    fields = {field: _facts_at(field.split("."), schema) for _text, field, *_ in parts if field}
-    has_words = any(each.isalpha() for text, *_ in parts for each in text)
-    is_written = _persuades if has_words else _is_free
-    return [field for field, facts in fields.items() if is_written(field.rpartition(".")[2], facts)]
+    fields = [field for _text, field, *_ in parts if field]
+    is_written = _persuades if any(each.isalpha() for text, *_ in parts for each in text) else _is_free
+    shown = ((at, facts) for at, facts in values.items() if any(f"{at}.".startswith(f"{each}.") for each in fields))
+    return [at for at, facts in shown if is_written(at, facts)]
 
 
-def _facts_at(path: Sequence[str], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    facts = schema
-    for name in path:
-        facts = _properties(facts, schema.get("$defs")).get(name, {})
-    return facts
+_WHOLE: Final = frozenset({"model_dump", "model_dump_json"})
+"""Methods that take all arguments at once."""
+_MOST_LEVELS: Final = 5
 
 
-def _persuades(name: str, facts: Mapping[str, Any]) -> bool:
-    says_so = name_words(name) & REASONS or _SAYS_WHY.search(str(facts.get("description", ""))[:_CLEANED_CHARS])
-    return bool(says_so) and _is_free(name, facts)
+def _values(schema: Any, definitions: Any, at: str = "", level: int = 0) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield what a schema says of each value, by its path: ``order.note``; of an item of a list by that of the list."""
+    facts = _facts(schema, definitions)
+    inner: list[tuple[Any, str]] = [({"description": facts.get("description"), **each}, at) for each in _choices(facts)]
+    inner += [(facts.get("items"), at)] if "items" in facts else []
+    inner += [(each, f"{at}.{name}".lstrip(".")) for name, each in _properties(facts, definitions).items()]
+    if not inner:
+        yield at, facts
+    for each, place in inner if level < _MOST_LEVELS else ():
+        yield from _values(each, definitions, place, level + 1)
 
 
-def _is_free(_name: str, facts: Mapping[str, Any]) -> bool:
+def _choices(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    listed = facts.get("anyOf") or facts.get("oneOf")
+    choices = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    return [each for each in choices if each.get("type") != "null"]
+
+
+def _names_used_by(function: Any) -> set[str] | None:
+    """Return the names and texts in a function's code, and in that of functions that it uses; None: it has no Python code."""
+    function = inspect.unwrap(function)
+    while isinstance(function, partial):
+        function = function.func
+    if not inspect.isroutine(function):
+        function = type(function).__call__
+    function = getattr(function, "__func__", function)
+    if not inspect.isfunction(function):
+        return None
+    names, waiting = set[str](), [function]
+    seen = {function}
+    while waiting:
+        function = waiting.pop()
+        used = set(_names_in(function.__code__))
+        names |= used
+        cells = [each.cell_contents for each in function.__closure__ or ()]
+        for each in [*(function.__globals__.get(name) for name in used), *cells]:
+            if inspect.isfunction(each) and each not in seen and len(seen) < _LOOKED_THROUGH:
+                seen.add(each)
+                waiting.append(each)
+    return names
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for each in code.co_consts:
+        if isinstance(each, str):
+            yield each
+        elif isinstance(each, CodeType):
+            yield from _names_in(each)
+
+
+def _last(at: str) -> str:
+    return at.rpartition(".")[2]
+
+
+def _persuades(at: str, facts: Mapping[str, Any]) -> bool:
+    says_so = name_words(_last(at)) & (REASONS | _REMARKS) or _SAYS_WHY.search(
+        str(facts.get("description", ""))[:_CLEANED_CHARS]
+    )
+    return bool(says_so) and _is_free(at, facts)
+
+
+def _is_free(_at: str, facts: Mapping[str, Any]) -> bool:
     """Tell whether a value is any text of any length."""
-    return facts.get("type") == "string" and not facts.keys() & _BOUNDS
+    kinds = facts.get("type")
+    is_text = kinds == "string" or (isinstance(kinds, list) and "string" in kinds)
+    return is_text and not facts.keys() & _BOUNDS
 
 
 def check_template(template: str, schema: Mapping[str, Any], tool: str, option: str = "summary") -> None:
