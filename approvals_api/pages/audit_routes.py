@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from approvals_api.pages.templating import render
 from approvals_api.runs.masks import Masks
 from approvals_api.validation.text import STORABLE
 from turngate.domain.errors import InvalidInputError
+from turngate.domain.text.instants import in_utc
 from turngate.store.events.events import SYSTEM
 from turngate.wire.events import AuditFilter, AuditItem
 
@@ -126,7 +128,19 @@ def _facts(item: AuditItem) -> list[tuple[str, str]]:
 
 
 def _as_text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return _STORED_INSTANT.sub(_in_utc, text)
+
+
+_STORED_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00")
+
+
+def _in_utc(stored: re.Match[str]) -> str:
+    """Return an instant as pages put it into the reader's zone."""
+    try:
+        return in_utc(stored[0], "seconds")
+    except ValueError:  # the digits of no instant
+        return stored[0]
 
 
 def _address(words: Mapping[str, str | None], path: str = "/audit") -> str:

@@ -94,14 +94,19 @@ _INSTANT_UTC = re.compile(r"(?<![\d-])(\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?) UTC(
 
 
 def sentence(text: str) -> Markup:
-    """Return :func:`visible_line` of our sentence, with its times in the reader's zone."""
-    return with_times(visible_line(text))
+    """Return :func:`ours` on one line."""
+    return with_times(visible_line(named(text)))
 
 
-def with_times(text: str) -> Markup:
-    """Return our text, whose instants, in UTC, the script puts into the reader's zone. Escapes what isn't markup."""
+def ours(text: str) -> Markup:
+    """Return :func:`visible` of what Turngate says, such as an error: people by their names, times in the reader's zone."""
+    return with_times(visible(named(text)))
+
+
+def with_times(text: Markup) -> Markup:
+    """Return our text, whose instants, in UTC, the script puts into the reader's zone."""
     # Between digits and "UTC" there is no markup, so what is replaced is text.
-    return Markup(_INSTANT_UTC.sub(_zoned, str(escape(text))))  # noqa: S704 - as above
+    return Markup(_INSTANT_UTC.sub(_zoned, str(text)))  # noqa: S704 - as above
 
 
 def _zoned(instant: re.Match[str]) -> str:
@@ -222,8 +227,8 @@ def _environment() -> Environment:
         "name_of": display_name,
         "named": named,
         "named_rules": named_rules,
+        "ours": ours,
         "sentence": sentence,
-        "with_times": with_times,
         "marked": marked_text,
         "as_json": _as_json,
         "as_json_line": _as_text,

@@ -142,9 +142,10 @@ async def test_a_chain_that_was_changed_is_reported_as_broken(desk: Desk) -> Non
     ann = await desk.person("ann")
     await desk.run("run_2")
     async with desk.database.write() as conn:
-        await events.append(conn, "run_2", [("thing.happened", {"by": "ann"})] * 2)
+        await events.append(conn, "run_2", [("thing.happened", {"by": "ann", "next": [as_text(now())]})] * 2)
     page = await ann.get("/audit", params={"verify": "run_2"}, headers=PAGE)
     assert "is intact: 2 events" in page.text
+    assert "<dt><bdi lang translate=no>next</bdi></dt><dd><code><bdi lang translate=no>[&#34;<time " in page.text
     async with desk.database.write() as conn:
         await take_guards_away(conn)
         await conn.execute(text("UPDATE events SET payload = replace(payload, 'ann', 'eve') WHERE run_id = 'run_2'"))

@@ -276,6 +276,8 @@ async def story(office: Office, ann: httpx.AsyncClient, bob: httpx.AsyncClient) 
         started = await office.start(program, "hello")
     await office.ended(started["id"])
     hold = await ok(ann.post(f"{api}/retention/holds", json={"target": ids["conversation_id"], "reason": "a lawsuit"}))
+    ((code, refused_erasure),) = await office.commands(["erase", ids["conversation_id"]])
+    assert (code, RARE in refused_erasure, RAW_ID.search(refused_erasure)) == (1, True, None), refused_erasure
     await ok(ann.post(f"{api}/retention/holds/{hold['id']}/release", json={"reason": "settled"}))
     gone = await ok(bob.get(f"{api}/runs/{started['id']}"))
     erasure = {"target": gone["conversation_id"], "confirm": gone["conversation_id"], "reason": "Ticket 1"}
@@ -368,7 +370,9 @@ async def read_commands(office: Office, token: str) -> dict[str, str]:
         ["audit", "export", "--format", "csv"], ["export", run], ["retention"], ["doctor"], ["status"],
         ["evidence", "--from", "1d", "--unsigned", "--page", f"{office.directory}/evidence.html",
          "-o", f"{office.directory}/e.json"],
-        ["audit", "verify"], ["notify", "log"],
+        ["audit", "verify"], ["notify", "log"], ["logs", run],
+        ["policy", "explain", "--tool", "ask_person"], ["policy", "shadow"], ["runs", "--stuck"],
+        ["fork", run, "--preview"],
     ]  # fmt: skip
     answers = await office.commands(*lines, token=token)
     printed = {}

@@ -47,7 +47,9 @@ def reported() -> Iterator[None]:
     try:
         yield
     except TurngateError as error:
-        terminal.error(plain(str(error)))
+        from turngate.wire.people import named  # noqa: PLC0415 - slow to import, and most commands end well
+
+        terminal.error(plain(named(str(error))))
         _show_trace()
         code = EXIT_USAGE if isinstance(error, ConfigurationError) else EXIT_WENT_WRONG
         raise typer.Exit(code) from None

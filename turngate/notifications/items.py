@@ -20,6 +20,8 @@ from turngate.wire.people import with_all_names
 
 MAX_ITEMS: Final = 50
 """Items that one message shows; what is beyond is counted."""
+MOST_DECIDERS: Final = 5
+"""Whom a message names: a text of ids is never cut, as half an id has no name."""
 MAX_VALUE_CHARS: Final = 200
 """Of a name that an agent, a tool or a server from outside chose."""
 
@@ -129,7 +131,7 @@ def _of_request(item: Item, request: Request, *, ended: bool) -> Item:
             "agent": _clipped(request.path or request.agent),
             "risk": request.risk,
             "rule": _clipped(request.rule),
-            "deciders": _clipped(deciders_of(request)),
+            "deciders": deciders_of(request),
             "not_by": None if request.not_by is None else _clipped(request.not_by),
             "approvals": request.approvals,
             "quorum": request.quorum,
@@ -144,6 +146,8 @@ def deciders_of(request: Request) -> str:
     """Return who may decide a request as it is now, in words."""
     terms = request.ask_terms
     named = [*(f"any {role}" for role in terms.roles), *terms.people] or ["any operator"]
+    if len(named) > MOST_DECIDERS:
+        named = [*named[:MOST_DECIDERS], f"{len(named) - MOST_DECIDERS} more"]
     return " or ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
 
 

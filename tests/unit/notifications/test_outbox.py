@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from support.notification_receivers import item, new_run, opened, webhook_channel
 
+from turngate.domain.policy.terms import AskTerms
 from turngate.domain.runs.outcomes import end_payload
 from turngate.notifications import outbox_reader
 from turngate.notifications.items import Payload, item_of
@@ -177,6 +178,17 @@ async def test_unwanted_events_cost_no_write(database: Database, receiver):
             pass
         async with database.read() as conn:
             assert (await deliveries.cursor(conn, "ops")).last_seq == cursor
+
+
+async def test_no_id_of_a_person_is_cut(database: Database):
+    """Half an id could not be given a name: of many who may decide, the first are named and the others counted."""
+    people = [f"p-{number:016x}" for number in range(30)]
+    async with database.write() as conn:
+        await new_run(conn, "run_1")
+    await opened(database, "run_1", "req_1", terms=AskTerms(people=people).model_dump_json())
+    async with database.read() as conn:
+        [opening] = [await item_of(conn, event) for event in await events.after(conn, 0)]
+    assert opening.deciders == f"{', '.join(people[:5])} or 25 more"
 
 
 async def test_an_item_has_nothing_that_an_agent_wrote(database: Database):

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from approvals_api.pages.templating import clock, due, sentence, visible, with_times
+from approvals_api.pages.templating import clock, due, ours, sentence
+from turngate.wire.people import Memory, apart, keep
 
 NOW = datetime(2026, 11, 2, 13, 54, tzinfo=UTC)
 
@@ -36,8 +37,17 @@ def test_a_sentence_keeps_the_seconds_that_it_names() -> None:
 
 
 def test_the_times_in_an_error_are_the_readers_and_its_text_is_escaped() -> None:
-    """Whether it is markup already or not."""
+    """On one line or several."""
     words = "<b> has claimed it until 2026-11-02 14:03 UTC: wait"
-    for html in (with_times(words), with_times(visible(words))):
+    for html in (ours(words), sentence(words)):
         assert "&lt;b&gt; has claimed it until <time " in html
         assert "data-minutes>2026-11-02 14:03 UTC</time>: wait" in html
+
+
+def test_what_turngate_says_names_people() -> None:
+    """Errors name those whom a row calls by an id, and those who were erased by what is left of it."""
+    ann, gone = "p-0123456789abcdef", "p-fedcba9876543210"
+    with apart(Memory()):
+        keep({ann: "<Ann>", gone: None})
+        for html in (ours(f"{ann} saved it before {gone}"), sentence(f"{ann} saved it before {gone}")):
+            assert "&lt;Ann&gt; saved it before erased person fedcba" in html
