@@ -204,8 +204,8 @@ def cut_line(line: str, limit: int, *, more: int = 0) -> str:
     room = limit - len(f"… {_count(len(line) + more, 'more character')}")
     if limit < MIN_CUT_CHARS:
         return f"{line[: limit - 1]}…"
-    shown = line[:room]
-    return f"{shown}… {_count(len(line) - len(shown) + more, 'more character')}"
+    head = line[:room]
+    return f"{head}… {_count(len(line) - len(head) + more, 'more character')}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from turngate.domain.text.diff import read_diff
-from turngate.domain.text.folds import cut_line, more_lines
+from turngate.domain.text.folds import CHANGES, cut_line, more_lines
 
 PreviewKind = Literal["diff", "command", "text"]
 
@@ -65,25 +65,25 @@ def first_line(kind: str | None, head: str, size: PreviewSize) -> tuple[str, str
     characters, as people see them; ``size``: of all of it. In the names of a diff's later files, the lines that begin with a sign
     count as changed, too.
     """
-    head = head[:HEAD_CHARS]
-    changed = None
-    if kind == "command":
-        words = (
-            [json.loads(word[0]) for word in _WORD.finditer(head) if word["end"]] if head.startswith("[") else [head]
-        )
-        lines = [shlex.join(words)]
-    elif kind == "diff":
-        diff = read_diff(head)
-        names = sum(line.kind == "file" and line.text[:1] in {"+", "-"} for line in diff.lines[1:])
-        lines = [line.text for line in diff.lines if line.kind in {"added", "removed"}]
-        changed = size.marked - names - bool(lines)
-    else:
-        lines = head.split(BREAK)
+    lines, names = _lines(kind, head[:HEAD_CHARS])
     line = next((line.strip() for line in lines if line.strip(" +-\t\r")), "")
-    is_one = kind == "command" or size.breaks == 0
-    shown = cut_line(line, LINE_CHARS, more=max(0, size.chars - HEAD_CHARS) if is_one else 0)
-    more = 0 if is_one else size.breaks + (0 if line else 1)
-    return shown, more_lines(more, changed) if more else ""
+    if kind == "command" or size.breaks == 0:
+        return cut_line(line, LINE_CHARS, more=max(0, size.chars - HEAD_CHARS)), ""
+    more, listed = size.breaks + 1, int(line != "")
+    changed = size.marked - names - listed if kind == "diff" else None
+    return cut_line(line, LINE_CHARS), more_lines(more - listed, changed)
+
+
+def _lines(kind: str | None, head: str) -> tuple[list[str], int]:
+    """Return the lines that a list may show, and how many after the first name files with a sign."""
+    if kind == "command":
+        words = [json.loads(word[0]) for word in _WORD.finditer(head) if word["end"]]
+        return [shlex.join(words if head.startswith("[") else [head])], 0
+    if kind != "diff":
+        return head.split(BREAK), 0
+    lines = read_diff(head).lines
+    names = sum(line.kind == "file" and line.text.startswith(("+", "-")) for line in lines[1:])
+    return [line.text for line in lines if line.kind in CHANGES], names
 
 
 _WORD: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+(?P<end>"?)')

@@ -110,17 +110,20 @@ def free_texts(summary: str | Callable[..., str], schema: Mapping[str, Any]) -> 
     and the functions it calls use. None: it is a function without Python code, so no one can tell.
     """
     values = dict(islice(_values(schema, schema.get("$defs")), _LOOKED_THROUGH**2))
-    if not isinstance(summary, str):
-        used = _names_used_by(summary)
-        if used is None:
-            return None
-        is_whole = not used.isdisjoint(_WHOLE)
-        return [at for at, facts in values.items() if (is_whole or _last(at) in used) and _persuades(at, facts)]
-    parts = list(Formatter().parse(summary))
-    fields = [field for _text, field, *_ in parts if field]
+    if isinstance(summary, str):
+        return _written_in(summary, values)
+    used = _names_used_by(summary)
+    if used is None:
+        return None
+    seen = values if used & _WHOLE else {at: facts for at, facts in values.items() if _last(at) in used}
+    return [at for at, facts in seen.items() if _persuades(at, facts)]
+
+
+def _written_in(template: str, values: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    parts = list(Formatter().parse(template))
+    fields = tuple(f"{field}." for _text, field, *_ in parts if field)
     is_written = _persuades if any(each.isalpha() for text, *_ in parts for each in text) else _is_free
-    shown = ((at, facts) for at, facts in values.items() if any(f"{at}.".startswith(f"{each}.") for each in fields))
-    return [at for at, facts in shown if is_written(at, facts)]
+    return [at for at, facts in values.items() if f"{at}.".startswith(fields) and is_written(at, facts)]
 
 
 _WHOLE: Final = frozenset({"model_dump", "model_dump_json"})

@@ -54,8 +54,8 @@ def test_a_line_that_is_cut_says_how_much_is_missing(line, limit, more):
     """It is as long as it may be at most; cut again, what was missing before is counted in."""
     cut = cut_line(line, limit, more=more)
     assert len(cut) <= limit
-    shown, _, words = cut.rpartition("… ")
-    assert cut == line or f"{len(line) - len(shown) + more:,} more character" in words
+    head, _, words = cut.rpartition("… ")
+    assert cut == line or f"{len(line) - len(head) + more:,} more character" in words
     again = cut_line("x" * 300, 200)
     assert cut_line(again, 60) == cut_line("x" * 300, 60)
 

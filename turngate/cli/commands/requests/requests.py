@@ -564,18 +564,15 @@ def _read_args(argument: str) -> str:
 def _row(item: RequestItem) -> tuple[Piece, ...]:
     left_out = plain_line(in_one_line(item.defaults))
     preview = preview_line(item, 120)
+    does = cut_line(plain_line(item.input), 120, more=item.input_more)
+    if item.summary is not None:
+        does = plain_line(item.summary, 120)
     return (
         item.id,
         item.status if item.not_run is None else f"{item.status}, did not run",
         (item.risk, RISK_STYLE.get(item.risk, "")),
         item.agents,
         item.tool_name,
-        (
-            cut_line(plain_line(item.input), 120, more=item.input_more)
-            if item.summary is None
-            else plain_line(item.summary, 120)
-        )
-        + (f" ({left_out})" if left_out else "")
-        + (f"\npreview: {preview}" if preview else ""),
+        does + (f" ({left_out})" if left_out else "") + (f"\npreview: {preview}" if preview else ""),
         ("\n".join([*(each.words for each in item.same_calls), item.doubts.words]).rstrip(), "yellow"),
     )
