@@ -880,6 +880,22 @@ echo forged > $d/__pycache__/my_app.cpython-311.pyc; done 2>/dev/null; echo trie
     assert not list(project.rglob("__pycache__"))
 
 
+def test_an_app_of_many_packages_needs_no_higher_limit_of_open_files(workspace: Path, tmp_path: Path) -> None:
+    """The launcher holds two files open for each; the command keeps the limit that the worker has."""
+    (tmp_path / "temporary").mkdir()
+    modules = [workspace / f"package{number}/module.py" for number in range(100)]
+    for module in modules:
+        module.parent.mkdir()
+        module.touch()
+    command = Confinement(backend="bubblewrap", loaded=tuple(modules)).command(
+        ["bash", "-c", "ulimit -n; ls -d */__pycache__ | wc -l"],
+        Sandbox(workspace=workspace, temporary=tmp_path / "temporary"),
+        {"PATH": os.defpath},
+    )
+    ended = end_of(replace(command, argv=("prlimit", "--nofile=128:1024", *command.argv)))
+    assert ended.stdout == "128\n100\n", ended.stderr
+
+
 def test_a_held_file_that_is_replaced_from_outside_is_named(workspace: Path, tmp_path: Path) -> None:
     """The hold is of the file that was there when the command started; the command's output says that it has ended."""
     (tmp_path / "temporary").mkdir()

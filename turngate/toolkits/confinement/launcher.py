@@ -322,6 +322,9 @@ def _hold(sandboxed: int, inside: int, order: dict[str, Any]) -> held_places.Mou
         directory: [held_places.Place(tuple(names), *rest) for names, *rest in listed]
         for directory, listed in order["held"].items()
     }
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    # Two for each directory of the app. bubblewrap, which was started before, has the limit that was.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
         mountpoints = held_places.Mountpoints(order["held_folder"])
         for directory, places in held.items():
@@ -340,7 +343,8 @@ def _hold(sandboxed: int, inside: int, order: dict[str, Any]) -> held_places.Mou
     if status != 0:  # it has said why
         os.kill(sandboxed, signal.SIGKILL)
         _kill_all()
-        mountpoints.remove()
+        with suppress(OSError, ValueError):  # the next command tries again
+            mountpoints.remove()
         os._exit(CANNOT_CONFINE)
     return mountpoints
 
