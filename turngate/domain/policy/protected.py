@@ -9,9 +9,10 @@ archive, a patch, a directory, a list of files) is not seen: the confinement is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Final
 
 from pydantic import JsonValue
@@ -72,8 +73,6 @@ _LEFT_OUT: Final = re.compile(r"--(?:exclude|ignore)[a-z-]*=[^/]*")
 
 _WITHOUT_QUOTES: Final = str.maketrans("", "", "'\"\\")
 _WORKSPACE: Final = re.compile(r"\$(?:PWD\b|\{PWD\})")
-"""The workspace, in a line that names the variable nowhere else, and so can't give it another value."""
-_NOTHING: Final = re.compile(r"(?!)")
 _PUT_TOGETHER: Final = ("$", "`", "~", "<(", ">(", "…")
 """Bash makes of a word with one of them what only bash knows; ``find`` and ``xargs`` do of ``…``."""
 _ALL_BUT: Final = (":(", ":!", ":^")
@@ -206,39 +205,40 @@ def _by_command(line: str, facts: CallFacts) -> set[Touch]:
     commands = facts.read_command(line)
     if isinstance(commands, Unparsable):
         return {Touch(place=place, program="") for place in names_in(line.translate(_WITHOUT_QUOTES))}
-    harmless = _harmless(line, commands.simple)
-    places = frozenset[str]().union(*(_spelled(raw, harmless) for raw in commands.writes))
+    spelled = partial(_spelled, keeps_workspace=_keeps_workspace(line, commands.simple))
+    places = frozenset[str]().union(*map(spelled, commands.writes))
     if commands.doubts:
         places |= names_in(line.translate(_WITHOUT_QUOTES))
     touched = {Touch(place=place, program="") for place in places}
     for command in commands.simple:
         if command.words and not _only_reads(command):
             program = command.words[0].text or ""
-            touched.update(Touch(place=place, program=program) for place in _places_of(command, harmless))
+            touched.update(Touch(place=place, program=program) for place in _places_of(command, spelled))
     return touched
 
 
-def _places_of(command: SimpleCommand, harmless: re.Pattern[str]) -> frozenset[str]:
-    """Return the places that the command's own words may mean."""
+def _places_of(command: SimpleCommand, spelled: Callable[[str], frozenset[str]]) -> frozenset[str]:
+    """Return the places that the command's own words may mean. ``spelled``: of a word that bash makes something of."""
     program, *words = command.own_words
     texts = [word.text for word in words if word.text is not None and not _LEFT_OUT.fullmatch(word.text)]
     end = "*" if program.text in _SPLITTERS else ""
     places = _names_joined(texts).union(*(_names_meant(f"{text}{end}") for text in texts))
     if any(text.startswith(_ALL_BUT) for text in texts):
         places |= {HIDDEN}
-    return places.union(*(_spelled(word.raw, harmless) for word in words if word.text is None))
+    return places.union(*(spelled(word.raw) for word in words if word.text is None))
 
 
-def _harmless(line: str, commands: Sequence[SimpleCommand]) -> re.Pattern[str]:
-    """Return what is the workspace wherever it is in a line: ``$PWD``, unless the line may give it another value."""
+def _keeps_workspace(line: str, commands: Sequence[SimpleCommand]) -> bool:
+    """Tell whether ``$PWD`` is the workspace all over the line: it names the variable nowhere else, so can't set it."""
     texts = [_WORKSPACE.sub("", line), *(word.text or "" for command in commands for word in command.words)]
-    return _NOTHING if any("PWD" in text for text in texts) else _WORKSPACE
+    return not any("PWD" in text for text in texts)
 
 
-def _spelled(raw: str, harmless: re.Pattern[str]) -> frozenset[str]:
+def _spelled(raw: str, *, keeps_workspace: bool) -> frozenset[str]:
     """Return the places that a word may mean which bash makes something of, or a redirection. ``raw``: as it is written."""
-    hidden = any(mark in harmless.sub("", raw) for mark in _PUT_TOGETHER)
-    hidden = hidden or ("{" in raw and (".." in raw or _has_many_choices(raw)))
+    plain = _WORKSPACE.sub("", raw) if keeps_workspace else raw
+    hidden = any(mark in plain for mark in _PUT_TOGETHER)
+    hidden = hidden or ("{" in plain and (".." in plain or _has_many_choices(plain)))
     return _names_meant(raw.translate(_WITHOUT_QUOTES)) | ({HIDDEN} if hidden else frozenset())
 
 

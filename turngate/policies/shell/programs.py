@@ -88,6 +88,7 @@ _INTERPRETERS: dict[str, tuple[str, OptionTable, str]] = {
     ),
     "lua": ("-e", OptionTable(flags="iEWv", valued="el"), "-v"),
 }
+_PYTHONS_LAST = re.compile(r"-[bBdEhiIOPqsSuvVx?R]*+[cm].*", re.DOTALL)
 _CODE_MODULES = names("asyncio code idlelib pdb timeit")
 """Modules of Python that run code from their arguments or their input."""
 _OTHERS = "tclsh|rscript|osascript|guile"
@@ -110,7 +111,7 @@ def run_interpreter(name: str, args: Sequence[Word]) -> Runs:
             runs.doubts.append(f"{name!r} reads what it runs from its input")
         return runs
     code, table, enough = _INTERPRETERS[name]
-    options = read_options(args, table)
+    options = read_options(_pythons_own(args) if name == "python" else args, table)
     modules = options.values("-m") if name == "python" else []
     if options.has(*code.split()) or any(module.text is None or module.text in _CODE_MODULES for module in modules):
         runs.opaque = _CODE_IN_ARGUMENTS
@@ -121,50 +122,26 @@ def run_interpreter(name: str, args: Sequence[Word]) -> Runs:
     return runs
 
 
+def _pythons_own(args: Sequence[Word]) -> Sequence[Word]:
+    """Return Python's options, without what follows ``-m`` or ``-c`` and its value: that is for the module or the code."""
+    last = next((at for at, word in enumerate(args) if _PYTHONS_LAST.fullmatch(word.text or "")), len(args))
+    return args[: last + 2]
+
+
 _CODE_IN_ARGUMENTS = "runs code given in its arguments, which is not read"
-_BUN = OptionTable(
-    flags="bvhi",
-    valued="epcF",
-    long_flags=_QUERIES | names("--silent --watch --hot --smol --bun --revision --no-install --if-present"),
-    long_valued=names("--eval --print --cwd --config --filter --env-file"),
-)
-_BUN_CODE = ("-e", "-p", "--eval", "--print")
+_RUNTIME_CODE = re.compile(r"exec|eval|data:.*|-[a-df-oq-z]*+[ep].*|--(?:eval|print|ext).*", re.DOTALL)
 
 
-def run_bun(args: Sequence[Word]) -> Runs:
-    """Return what ``bun`` runs: a script of the project or a file, like ``npm`` and ``node``, or text in its arguments."""
-    options = read_options(args, _BUN)
-    coded = options.has(*_BUN_CODE)
-    subcommand = options.rest[0].text if options.rest else ""
-    if subcommand in {"run", "exec"} and options.problem is None:
-        options = read_options(options.rest[1:], _BUN)
-        coded = coded or options.has(*_BUN_CODE)
-    runs = Runs(opaque=_CODE_IN_ARGUMENTS if coded else None)
-    operand = options.rest[0] if options.rest else None
-    if options.problem is not None:
-        runs.doubts.append(f"what 'bun' runs: {options.problem}")
-    elif subcommand == "exec" and operand is not None and operand.text is not None:
-        runs.texts.append(operand.text)
-    elif subcommand in {"exec", "repl"} or (operand is not None and _is_input(operand)):
-        runs.doubts.append("'bun' reads what it runs from its input")
+def run_runtime(program: str, args: Sequence[Word]) -> Runs:
+    """Return what ``bun`` or ``deno`` runs: a task or a file, unless any of the words may stand for code or for its input."""
+    texts = [word.text for word in args if word.text is not None]
+    runs = Runs(texts=texts[texts.index("exec") + 1 :][:1] if "exec" in texts else [])
+    if any(_RUNTIME_CODE.fullmatch(text) for text in texts):
+        runs.opaque = _CODE_IN_ARGUMENTS
+    hidden = any(word.may_be_option if word.text is None else _is_input(word) or word.text == "repl" for word in args)
+    if hidden or not any(text in _QUERIES or not text.startswith("-") for text in texts):
+        runs.doubts.append(f"{program!r} reads what it runs from its input")
     return runs
-
-
-_DENO_FLAGS = re.compile(r"-[Aq]+|--(?:quiet|no-check|no-prompt|cached-only|allow-[a-z]+(?:=.*)?)", re.DOTALL)
-
-
-def run_deno(args: Sequence[Word]) -> Runs:
-    """Return what ``deno`` runs: a task or a file, or text in its arguments or from its input."""
-    rest = list(args)
-    while rest and _DENO_FLAGS.fullmatch(rest[0].text or ""):
-        rest = rest[1:]
-    if not rest or rest[0].text in {None, "repl"} or any(_is_input(word) for word in rest):
-        return Runs(doubts=["'deno' reads what it runs from its input"])
-    first = rest[0].text or ""
-    if first in _QUERIES:
-        return Runs()
-    coded = any((word.text or "").startswith(("data:", "--eval", "--ext")) for word in rest)
-    return Runs(opaque=_CODE_IN_ARGUMENTS) if coded or first == "eval" or first.startswith("-") else Runs()
 
 
 _PWSH_FLAGS = names("-nologo -noprofile -nop -noninteractive -noni -login -l -file -f")
