@@ -29,7 +29,6 @@ from approvals_api.requests.backlog import reason_of_grant, waiting_for_grant, w
 from approvals_api.requests.bulk import MAX_ITEMS
 from approvals_api.requests.precedents import reasons_of_tools
 from approvals_api.requests.views import SeenCall, request_items, request_page, seen_calls
-from approvals_api.runs import views as run_views
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, TurngateError
@@ -38,7 +37,6 @@ from turngate.domain.runs.inbox import InboxFilter, InboxStatus
 from turngate.policies.offers import Offer
 from turngate.store.requests import requests
 from turngate.text.run_words import unseen_words
-from turngate.wire.agents import AgentView
 from turngate.wire.decisions import DecidedItem
 from turngate.wire.orders import BulkItem, BulkOrder
 from turngate.wire.problems import status_of
@@ -76,7 +74,7 @@ async def inbox(request: Request, services: ServicesDep, principal: ReaderDep) -
         frame = await frame_of(conn, request, principal)
         page = await request_page(conn, wanted, limit=GROUPED if wanted.group else PAGE_SIZE, after=after)
         count = frame.pending if wanted.in_groups(None) == InboxFilter() else await requests.count(conn, wanted)
-        agents = await run_views.agent_list(conn)
+        choices = await requests.choices(conn, InboxFilter(status=wanted.status))
     groups = await _shown_groups(page.items, filters.group)
     return await asyncio.to_thread(
         render,
@@ -97,8 +95,7 @@ async def inbox(request: Request, services: ServicesDep, principal: ReaderDep) -
         page=page,
         count=count,
         cursor=cursor,
-        agents=agents,
-        tools=_tools(agents),
+        choices=choices,
         may_decide=principal.may("requests:decide"),
         state=_list_state(page.items, count),
     )
@@ -139,10 +136,6 @@ def _folded(group: Group[RequestItem]) -> ShownGroup:
     if len(group.items) - first <= FEW:
         return ShownGroup(group=group, unfolded=group.items)
     return ShownGroup(group=group, unfolded=group.items[:first], folded=group.items[first:])
-
-
-def _tools(agents: list[AgentView]) -> list[str]:
-    return sorted({tool for agent in agents for tool in agent.tools})
 
 
 def _list_state(items: list[RequestItem], count: int) -> str:

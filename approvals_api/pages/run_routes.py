@@ -43,6 +43,7 @@ from turngate.domain.runs.failure_classes import FailureClass
 from turngate.domain.runs.run_filter import RunFilter
 from turngate.store.live import progress
 from turngate.store.requests import requests
+from turngate.store.runs import runs
 from turngate.text.run_words import WAITS_FOR, by_cause
 from turngate.wire.explanation import ErrorView, WaitReason
 from turngate.wire.orders import MessageOrder, StartOrder
@@ -88,7 +89,7 @@ async def run_list(
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
         page = await run_views.run_page(conn, wanted, limit=PAGE_SIZE, before=before)
-        agents = await run_views.agent_list(conn)
+        agents = await runs.agents_among(conn, RunFilter(status=wanted.status))
     return render(
         "runs.html",
         frame=frame,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -151,3 +152,23 @@ async def test_an_encrypted_store_says_what_it_cannot_search(sqlite: Database) -
         assert await listed(ann, "search=refund", limit=50) == "a"
         for path in ("/?search=cents", "/runs?search=go"):
             assert "The store is encrypted" in (await ann.get(path)).text
+
+
+async def test_a_filter_offers_what_its_list_can_show(desk: Desk) -> None:
+    """Tools, agents, rules and people of the list's requests, agents of its runs: none that was renamed, or is elsewhere."""
+    ann = await desk.person("ann")
+
+    async def offered(path: str) -> dict[str, list[str]]:
+        page = (await ann.get(path, headers={"Accept": "text/html"})).text
+        lists = re.findall(r'<datalist id="(\w+)">(.*?)</datalist>', page)
+        return {name: re.findall(r'value="([^"]*)"', options) for name, options in lists}
+
+    assert await offered("/?tool=none") == {
+        "tools": ["pay", "refund"],
+        "agents": ["agent", "other"],
+        "rules": ["default", "four-eyes"],
+        "claimed": ["me", "nobody", "ann", "bob"],
+    }
+    assert (await offered("/?status=rejected"))["rules"] == ["default"]
+    assert await offered("/runs?agent=none") == {"agents": ["agent"]}
+    assert await offered("/runs?status=failed") == {"agents": []}

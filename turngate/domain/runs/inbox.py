@@ -32,6 +32,8 @@ SHARE: Final[Mapping[Risk, float]] = {"low": 1.0, "medium": 0.5, "high": 0.25}
 MAX_WORDS: Final = 8
 """Of one search."""
 
+MOST_OFFERED: Final = 1_000
+"""Of how many requests or runs, the first of a list, the choices of its filter are."""
 MOST_COUNTED: Final = 10_000
 """A count goes no further than one beyond: counting millions takes minutes, and no one works through that many."""
 

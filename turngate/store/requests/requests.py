@@ -36,7 +36,7 @@ from turngate.domain.origins.origin import Doubts, Origins
 from turngate.domain.policy.policy import Risk
 from turngate.domain.policy.terms import AskTerms, names_of
 from turngate.domain.requests import ExecutionState, LostStart, RequestKind, RequestStatus, Resolution, Verb
-from turngate.domain.runs.inbox import MOST_COUNTED, UNCLAIMED, InboxFilter, urgent_at
+from turngate.domain.runs.inbox import MOST_COUNTED, MOST_OFFERED, UNCLAIMED, InboxFilter, urgent_at
 from turngate.domain.tools.defaults import Defaults, read_stored
 from turngate.domain.tools.preview import BREAK, HEAD_CHARS, MARKED, Preview, PreviewKind, PreviewSize
 from turngate.domain.tools.results import TOOL_RESULT, Failure
@@ -89,6 +89,31 @@ def count_query(wanted: InboxFilter) -> Select[int]:
     # In order, because PostgreSQL would otherwise read the whole table for a filter that few requests match.
     some = some.order_by(*_in_order(wanted)).limit(MOST_COUNTED + 1)
     return select(func.count()).select_from(some.subquery())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """To what the filter of a list can be set so that it finds something. ``claimed``: people, as rows name them."""
+
+    tools: Sequence[str]
+    agents: Sequence[str]
+    rules: Sequence[str]
+    claimed: Sequence[str]
+
+
+@lru_cache(maxsize=CACHED_QUERIES)
+def _choices_query(wanted: InboxFilter) -> Select[Any]:
+    columns = requests.c.tool_name, requests.c.agent, requests.c.rule, requests.c.claimed_by, requests.c.claimed_until
+    first = page_query(wanted, columns, limit=MOST_OFFERED, resumed=False).subquery()
+    claimed = case((first.c.claimed_until > bindparam("at"), first.c.claimed_by), else_=None)
+    return select(first.c.tool_name, first.c.agent, first.c.rule, claimed).distinct()
+
+
+async def choices(conn: Connection, wanted: InboxFilter) -> Choices:
+    """Return what the first requests of a list have. ``wanted``: without conditions."""
+    rows = (await conn.execute(_choices_query(wanted), {"at": as_text(now())})).all()
+    tools, agents, rules, claimed = (sorted({each[place] for each in rows} - {None, ""}) for place in range(4))
+    return Choices(tools=tools, agents=agents, rules=rules, claimed=claimed)
 
 
 def values_of(wanted: InboxFilter, after: tuple[str, str] | None = None) -> dict[str, str]:

@@ -24,6 +24,7 @@ from sqlalchemy import (
 from turngate.domain.requests import RunStatus, UnattendedAsks
 from turngate.domain.runs.budgets import EXTENSIONS, Extension
 from turngate.domain.runs.failure_classes import MEANINGS, classes_of
+from turngate.domain.runs.inbox import MOST_OFFERED
 from turngate.domain.runs.outcomes import RunOutcome, outcome_of
 from turngate.domain.runs.run_filter import EVERY_RUN, RunFilter
 from turngate.store.clock import as_text, now
@@ -355,6 +356,12 @@ async def page(
     """
     query = page_query(wanted, limit=limit, before=before, started_by=started_by)
     return [Run(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def agents_among(conn: Connection, wanted: RunFilter) -> list[str]:
+    """Return the agents of the first runs of a list, by name: those that its filter finds."""
+    first = page_query(wanted, limit=MOST_OFFERED).with_only_columns(runs.c.agent).subquery()
+    return sorted((await conn.execute(select(first.c.agent).distinct())).scalars())
 
 
 def page_query(
