@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -91,16 +91,19 @@ class OrderLocks:
 
         Author's code that continues after its time is over, although it was stopped, is not waited for: it counts as lost.
         """
-        own = self._locks.setdefault((run_id, of), OrderLock())
-        try:
-            async with asyncio.timeout_at(own.until):
-                await own.lock.acquire()
-        except TimeoutError:
+        own, loop = self._locks.setdefault((run_id, of), OrderLock()), asyncio.get_running_loop()
+        while own.until is None or own.until > loop.time():
+            with suppress(TimeoutError):  # or else the next one in line may have it by now, with a bound of its own
+                async with asyncio.timeout_at(own.until):
+                    await own.lock.acquire()
+                    break
+        else:
             yield OrderLock()
             return
         try:
             yield own
         finally:
+            own.until = None
             own.lock.release()
 
 

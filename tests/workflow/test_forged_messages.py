@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from support.engine import ListModel, Stack, call, person, says, stack, until
+from support.engine import ListModel, Script, Stack, call, person, says, stack, until
 from support.tools import Bench
 from temporalio.client import Client, RPCError, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
@@ -33,8 +33,10 @@ from turngate.domain.contract import (
     RunToolInput,
     SettleCallInput,
 )
+from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.runs.turn_state import TurnState
 from turngate.domain.tools.tool import Effect
+from turngate.models.port import ModelRequest
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
@@ -265,3 +267,25 @@ async def test_i13_a_forged_order_starts_nothing_again_that_someone_has_stopped(
         assert (await ActivityEnvironment().run(RunTool(engine.engine).run_tool, order)).state == "stopped"
         assert (await engine.executions(run))["c1"].attempts == 1
         await engine.workflow(run).terminate()
+
+
+async def test_i13_a_forged_order_pays_for_no_second_answer(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I13: an order for a step whose model is being asked waits for the answer, and finds it."""
+
+    async def answers_late(_request: ModelRequest) -> ModelResponse:
+        bench.started.set()
+        await bench.release.wait()
+        return says("Done.")
+
+    model = Script(answers_late)
+    async with stack(client, sqlite, bench.pay, model=model) as engine:
+        run = await engine.start()
+        await bench.started.wait()
+        order = CallModelInput(run_id=run.id, step=1)
+        again = asyncio.create_task(ActivityEnvironment().run(CallModel(engine.engine).call_model, order))
+        await asyncio.wait([again], timeout=0.3)
+        assert len(model.seen) == 1
+        bench.release.set()
+        assert (await again).final
+        assert (await engine.ended(run)).status == "completed"
+        assert len(model.seen) == 1
