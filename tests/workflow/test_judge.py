@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support.engine import Cast, ListModel, Script, Stack, call, person, says, stack, until
-from support.tools import Bench
+from support.tools import Amount, Bench
 from temporalio.client import Client
 
 from activities.engine.engine import Engine
@@ -25,7 +25,7 @@ from activities.planning.planner import Planner, StepResponse
 from approvals_api.requests.views import request_detail
 from approvals_api.runs import dry_run
 from approvals_api.runs import fork as fork_run
-from turngate import Judge, Limits, Policy, Price, Rule
+from turngate import Judge, Limits, Policy, Price, Rule, tool
 from turngate.domain.contract import RunToolInput
 from turngate.domain.conversation.messages import Message, ModelResponse, TextPart, Usage
 from turngate.domain.policy.policy import Verdict
@@ -310,3 +310,23 @@ async def test_the_inbox_does_not_wait_for_a_judge_that_hangs(client: Client, da
             await engine.ended(run)
     finally:
         stubborn.set()
+
+
+async def test_i3_no_judge_repeats_what_may_have_happened(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I3: what the judge lets run is asked about if the same call may have happened; the judge knows nothing of that."""
+
+    @tool(effect="once", ask=True)
+    async def pay(params: Amount) -> str:
+        """Pay."""
+        bench.paid.append(params.cents)
+        raise ConnectionResetError
+
+    first, again = (call("pay", '{"cents": 1}', each) for each in ("first", "again"))
+    models = Cast(test=ListModel(says(first), says(again), says("Done.")), judge=ByCents({1: answer("allow")}))
+    async with stack(client, sqlite, pay, model=models, judge=JUDGE) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run, kind="outcome"), "respond", outcome="tell_model")
+        repeat = await engine.request(run, kind="approval")
+        assert (repeat.tool_call_id, repeat.rule, bench.paid) == ("again", "may-have-happened", [1])
+        await engine.decide(repeat, "reject", message="look first")
+        assert (await engine.ended(run)).status == "completed"

@@ -1,4 +1,4 @@
-"""What happens to a verdict that allows a call which needs a person each time: neither a rule nor a grant allows that."""
+"""What happens to a verdict that allows a call which needs a person each time: no rule, grant or judge allows that."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ def always_asked(verdict: Verdict, tool: Tool, params: Any, *, may_have_happened
     """Return the verdict for a call of the tool, which a person is asked about each time where that is needed.
 
     Rules and grants weren't written for a process that can reach the inbox, or other machines, nor for a call that would happen
-    twice without anyone seeing it. ``params``: decoded. ``may_have_happened``: of the same call.
+    twice without anyone seeing it; nor does a judge know of that. ``params``: decoded. ``may_have_happened``: of the same call.
     """
-    if verdict.answer != "allow":
+    if verdict.answer != "allow" and not verdict.judgeable:
         return verdict
     if may_have_happened and tool.effect == "once":
         return asked_as_repeat(verdict)
     confinement = None if tool.confinement is None else tool.confinement(params)
     if confinement is None or not confinement.always_asks:
         return verdict
+    if verdict.answer == "ask":
+        return verdict.model_copy(update={"judgeable": False})
     rule = NETWORK if confinement.confined else UNCONFINED
     return Verdict(answer="ask", rule=rule, reason=confinement.text, risk="high")
 

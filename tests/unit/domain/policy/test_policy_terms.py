@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from turngate import Policy, Rule, interaction_tool, tool
-from turngate.domain.policy.always_asked import MAY_HAVE_HAPPENED, NETWORK, UNCONFINED
+from turngate.domain.policy.always_asked import MAY_HAVE_HAPPENED, NETWORK, UNCONFINED, always_asked
 from turngate.domain.policy.command_line import Unparsable
 from turngate.domain.policy.facts import CallFacts, ResolvedPath
 from turngate.domain.policy.grants import Grant, GrantPattern
@@ -26,7 +27,7 @@ from turngate.domain.policy.policy import (
 from turngate.domain.policy.terms import PLAIN_TERMS, AskTerms
 from turngate.domain.policy.unattended import unattended
 from turngate.domain.text.json_pointers import decode_arguments
-from turngate.domain.tools.tool import Tool
+from turngate.domain.tools.tool import ProcessConfinement, Tool
 
 
 class Amount(BaseModel):
@@ -377,6 +378,17 @@ def test_a_refusal_advises_to_change_no_rule_that_no_one_wrote(rule: str) -> Non
     assert ("Because." in refused.reason) == (rule not in {"default", "tool:ask"})
     assert ("No rule can allow it" in refused.reason) == (rule in {UNCONFINED, NETWORK, MAY_HAVE_HAPPENED})
     assert ("run it attended" in refused.reason) != ('verdict = "allow"' in refused.reason)
+
+
+@pytest.mark.parametrize("judgeable", [True, False])
+def test_no_judge_lets_run_what_a_person_is_asked_about_each_time(*, judgeable: bool) -> None:
+    """A process without confinement, or a call that may have happened, needs a person, though no rule asks for one."""
+    asks = Verdict(answer="ask", rule="tool:ask", reason="", risk="medium", judgeable=judgeable)
+    unconfined = replace(OPEN, effect="once", confinement=lambda _: ProcessConfinement(text="Open.", confined=False))
+    assert not always_asked(asks, unconfined, None).judgeable
+    assert always_asked(asks, OPEN, None) == asks
+    repeated = always_asked(asks, unconfined, None, may_have_happened=True)
+    assert (repeated.rule, repeated.judgeable) == (MAY_HAVE_HAPPENED if judgeable else "tool:ask", False)
 
 
 def test_a_parked_call_has_no_ladder() -> None:
