@@ -82,8 +82,9 @@ def marks_left(tried: Sequence[Attempt], root: Path) -> list[tuple[Attempt, str]
     """Run the commands one after the other in a sandbox. Return each mark that one left, with the command."""
     build(root)
     (root / "commands").write_bytes(b"".join(each.command.encode() + b"\0" for each in tried))
-    (root / "temporary").mkdir()
-    sandbox = Sandbox(workspace=root, temporary=root / "temporary")
+    temporary = root.with_name(f"{root.name}-temporary")
+    temporary.mkdir()
+    sandbox = Sandbox(workspace=root, temporary=temporary)
     command = machine.current().command(
         ["bash", "-c", DRIVER.replace("SECRET", SECRET)], sandbox, {"PATH": f"{root}/bin:{PATH}", "LC_ALL": "C.UTF-8"}
     )
