@@ -285,7 +285,7 @@ def _is_full(error: BaseException | None) -> bool:
 
 
 def _raise_outage(error: SQLAlchemyError) -> None:
-    """Raise UnavailableError if it means that the database is away or busy."""
+    """Raise UnavailableError if it means that the database is away or busy, ConfigurationError if it will never answer."""
     if isinstance(error, PoolTimeoutError):
         raise UnavailableError("the database is busy: no connection became free") from error
     if isinstance(error, (OperationalError, InterfaceError)):
@@ -295,6 +295,11 @@ def _raise_outage(error: SQLAlchemyError) -> None:
         if _is_full(error.orig):
             raise UnavailableError(
                 "the database's disk is full, so nothing can be stored until there is room"
+            ) from error
+        if "statement pooling mode" in str(error.orig):
+            raise ConfigurationError(
+                "TURNGATE_DATABASE_URL leads to PgBouncer in statement mode, which allows no transactions: set its pool_mode "
+                "to transaction or session"
             ) from error
         raise UnavailableError(f"the database cannot be reached or is busy: {error.orig}") from error
     if isinstance(error, DBAPIError) and error.connection_invalidated:

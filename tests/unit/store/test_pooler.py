@@ -82,6 +82,17 @@ async def test_what_needs_a_session_of_its_own_is_refused(through: Database) -> 
     await tenant.close()
 
 
+async def test_a_pooler_without_transactions_is_named(recycled: Recycled) -> None:
+    """In statement mode nothing works, and waiting for the database would be in vain."""
+    direct = await recycled.take()
+    with pooled(direct.url, mode="statement") as url:
+        database = Database(url)
+        with pytest.raises(ConfigurationError, match="PgBouncer in statement mode, which allows no transactions: set"):
+            async with database.read():
+                pass
+        await database.close()
+
+
 async def test_without_a_pooler_sessions_are_its_own(recycled: Recycled) -> None:
     """Statements of the hot path keep their names on PostgreSQL itself, and nothing is refused."""
     direct = await recycled.take()
