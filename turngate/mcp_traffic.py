@@ -221,10 +221,13 @@ class _Requests:
 
     def _lost(self, raw: Any) -> SessionMessage | None:
         """Return an error for the request that this would have answered; None: it answers none."""
-        is_answer = "result" in raw or "error" in raw if isinstance(raw, dict) else str(raw).lstrip().startswith("{")
+        key = str(id_in(raw))
+        if isinstance(raw, dict):
+            is_answer = "result" in raw or "error" in raw or ("method" not in raw and key in self._waiting)
+        else:
+            is_answer = str(raw).lstrip().startswith("{")
         if not is_answer:
             return None
-        key = str(id_in(raw))
         if key not in self._waiting and len(self._waiting) == 1 and id_in(raw) is None:
             (key,) = self._waiting  # without an id it can only be the one that is waited for
         request_id, _method = self._waiting.pop(key, (None, ""))

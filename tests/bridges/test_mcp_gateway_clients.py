@@ -262,6 +262,8 @@ async def test_i9_whatever_client_and_server_write_is_answered(sender: Sender, t
             b'{"jsonrpc":"2.0","id":9}': 9,
             b'{"id":10,"method":7}': 10,
             b"[3]": None,
+            b'{"jsonrpc":"2.0","id":true,"method":"tools/call","params":{"name":"look_up"}}': None,
+            b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}': None,
         }.items():
             assert (await send(line, number))["error"]["message"].startswith("Nothing ran"), line
         batch = b'[{"jsonrpc":"2.0","id":11,"method":"ping"},{"jsonrpc":"1.0","id":12,"method":"ping"}]'

@@ -55,6 +55,7 @@ LOST: dict[str, bytes] = {
     "null_id": text_answer("whose", '"jsonrpc":"2.0","id":null'),
     "no_object": b'{"jsonrpc":"2.0","id":%ID%,"result":"done"}',
     "null": b'{"jsonrpc":"2.0","id":%ID%,"result":null}',
+    "neither": b'{"jsonrpc":"2.0","id":%ID%}',
     "empty": b'{"jsonrpc":"2.0","id":%ID%,"result":{}}',
     "deep": b'{"jsonrpc":"2.0","id":%ID%,"result":{"content":[],"structuredContent":'
     + b'{"a":' * 900

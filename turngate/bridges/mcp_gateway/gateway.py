@@ -33,6 +33,7 @@ from mcp.types import (
     CallToolResult,
     ErrorData,
     JSONRPCError,
+    JSONRPCNotification,
     JSONRPCResponse,
     ListToolsResult,
     PaginatedRequestParams,
@@ -288,13 +289,22 @@ class McpGateway:
 
 def from_client(item: SessionMessage | Exception) -> tuple[list[SessionMessage], list[SessionMessage]]:
     """Return the messages that a client sent, and answers to what can't be read: without one, the client would wait forever."""
+    others: list[Any] = []
     if isinstance(item, SessionMessage):
-        return [item], []
-    raw = mcp_traffic.unread(item)
-    if raw is None or (isinstance(raw, str) and not raw.strip()):
-        return [], []
-    readable, others = mcp_traffic.messages_in(raw)
-    return readable, [_unreadable(each) for each in others if not (isinstance(each, dict) and "id" not in each)]
+        readable = [item]
+    else:
+        raw = mcp_traffic.unread(item)
+        if raw is None or (isinstance(raw, str) and not raw.strip()):
+            return [], []
+        readable, others = mcp_traffic.messages_in(raw)
+    answers = [_unreadable(each) for each in others if not (isinstance(each, dict) and "id" not in each)]
+    # A request whose id is neither a text nor a whole number is a notification for the SDK, which no one answers.
+    without_id = [each for each in readable if _is_no_notification(each)]
+    return [each for each in readable if each not in without_id], [*answers, *(_unreadable({}) for _ in without_id)]
+
+
+def _is_no_notification(item: SessionMessage) -> bool:
+    return isinstance(item.message, JSONRPCNotification) and not item.message.method.startswith("notifications/")
 
 
 def _unreadable(raw: Any) -> SessionMessage:
