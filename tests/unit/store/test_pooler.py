@@ -71,12 +71,12 @@ async def test_no_session_is_left_listening(through: Database) -> None:
 
 
 async def test_what_needs_a_session_of_its_own_is_refused(through: Database) -> None:
-    """A tenant's binding, pg_dump's settings and a limit for VACUUM's lock would pass to another client with the session."""
+    """A binding to one schema, pg_dump's settings and a limit for VACUUM's lock would pass to another client with the session."""
     assert NOT_THROUGH_A_POOLER in await through.scrub()
     with pytest.raises(ConfigurationError, match=r"to a pooler .*: run the backup with one that leads to"):
         await through.require_own_sessions("run the backup")
     tenant = Database(bound_url(through.url, Binding(schema="public")))
-    with pytest.raises(ConfigurationError, match=r"to a pooler .*connect the tenants to PostgreSQL itself"):
+    with pytest.raises(ConfigurationError, match=r"to a pooler .*sees only that .*connect to PostgreSQL itself"):
         async with tenant.read():
             pass
     await tenant.close()
