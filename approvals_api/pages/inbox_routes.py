@@ -29,6 +29,7 @@ from approvals_api.requests.backlog import reason_of_grant, waiting_for_grant, w
 from approvals_api.requests.bulk import MAX_ITEMS
 from approvals_api.requests.precedents import reasons_of_tools
 from approvals_api.requests.views import SeenCall, request_items, request_page, seen_calls
+from approvals_api.runs import views as run_views
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, TurngateError
@@ -75,6 +76,7 @@ async def inbox(request: Request, services: ServicesDep, principal: ReaderDep) -
         page = await request_page(conn, wanted, limit=GROUPED if wanted.group else PAGE_SIZE, after=after)
         count = frame.pending if wanted.in_groups(None) == InboxFilter() else await requests.count(conn, wanted)
         choices = await requests.choices(conn, InboxFilter(status=wanted.status))
+        agents = [] if page.items else await run_views.agent_list(conn)
     groups = await _shown_groups(page.items, filters.group)
     return await asyncio.to_thread(
         render,
@@ -96,6 +98,7 @@ async def inbox(request: Request, services: ServicesDep, principal: ReaderDep) -
         count=count,
         cursor=cursor,
         choices=choices,
+        agents=agents,
         may_decide=principal.may("requests:decide"),
         state=_list_state(page.items, count),
     )
