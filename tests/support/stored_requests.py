@@ -50,30 +50,25 @@ async def live_run(
     conversation_id: str | None = None,
     after: str | None = None,
     task: str = "go",
+    logged: bool = False,
     **more: Any,
 ) -> runs.Run:
-    """Insert a live run with its input message and without events, in a conversation of its own unless one is named.
+    """Insert a live run with its input message, in a conversation of its own unless one is named.
 
-    ``after``: the message that its input follows. ``more``: fields of :class:`new_run.NewRun`.
+    ``after``: the message that its input follows. ``logged``: with its first event, too, as Turngate opens a run.
+    ``more``: fields of :class:`new_run.NewRun`.
     """
     if conversation_id is None:
         conversation_id = f"conv_{run_id}"
         await messages.create_conversation(conn, conversation_id)
-    message_id = f"msg_{run_id}"
-    await messages.append(
-        conn,
-        messages.NewMessage(
-            id=message_id,
-            parent_id=after,
-            conversation_id=conversation_id,
-            run_id=run_id,
-            step=None,
-            message=user_message(task),
-        ),
-    )
     usual: dict[str, Any] = {"agent": "agent", "agent_version": "v1", "model": "scripted:test", "started_by": "starter"}
-    place = {"conversation_id": conversation_id, "input_message_id": message_id}
-    await new_run.insert_run(conn, new_run.NewRun(id=run_id, task=task, **place, **{**usual, **more}))
+    place = {"conversation_id": conversation_id, "input_message_id": f"msg_{run_id}"}
+    new = new_run.NewRun(id=run_id, task=task, **place, **{**usual, **more})
+    message = new.input_after(after, user_message(task))
+    if logged:
+        return await new_run.open_run(conn, new, message, details={})
+    await messages.append(conn, message)
+    await new_run.insert_run(conn, new)
     run = await runs.get(conn, run_id)
     assert run is not None
     return run

@@ -6,7 +6,7 @@ log by it, and compares rows with what it read.
 
 A digest is over what the database returns, so text that the columns had to change (``turngate.store.storable``) is hashed as it
 is stored. It is keyed: with the nonce of the run whose chain it is in, or with a secret of an encrypted store
-(:func:`secret_of`). What the events of earlier versions don't have is not compared.
+(:func:`secret_of`).
 
 When content is erased, what the log had digests of is gone. So the event ``conversation.erased`` has one digest of all rows of
 its run as erasing left them (:func:`rows_digest`), and from then on those rows are compared with that, and with the values in
@@ -66,8 +66,6 @@ EVENTS_AT_ONCE: Final = 5_000
 """How many events the runs that are compared together have at most, unless a single one has more."""
 A_TRANSACTION: Final = timedelta(minutes=5)
 """How far the instants of a row and of its event may be apart."""
-FIRST_KINDS: Final = frozenset({"call", "control", "result", "message"})
-"""Kinds of digests that every row of a run has whose first event has any."""
 ERASED: Final = "conversation.erased"
 OF_ERASED: Final = {
     "requests": "requests",
@@ -80,8 +78,6 @@ OF_ERASED: Final = {
     "steps": "steps",
 }
 """The tables that :func:`rows_digest` is over, by their names in it."""
-SINCE: Final = ("repeat_key",)
-"""Columns of executions that it leaves out: earlier versions had none."""
 BY_REQUEST: Final = ("decisions", "approvals", "comments", "views", "grants")
 """Tables whose rows name a request, not a run."""
 
@@ -183,11 +179,6 @@ async def first_in_store(conn: Connection, ledger: Ledger) -> ChainBreak | None:
 async def rows_digest(conn: Connection, run_id: str) -> str:
     """Return the digest of a run's rows as they are now, for the event that says what was erased of them."""
     return (await _read(conn, [run_id]))[0].rows_digest()
-
-
-def is_complete(started: ChainedEvent) -> bool:
-    """Tell from its first event whether a run's messages, results and verdicts all have digests in the log."""
-    return bool(_payload(started.payload).get("digests"))
 
 
 async def batches(conn: Connection) -> AsyncIterator[list[str]]:
@@ -315,12 +306,9 @@ class Ledger:
                     yield _differs(logged.event, f"{named}, {changed}: it is not as {logged.event.type} wrote it")
 
     def missing(self, seen: Collection[tuple[str, str]], *, but: Collection[str] = ()) -> Iterator[ChainBreak]:
-        """Yield the rows that the log has events of, and that are not among those ``seen``. ``but``: ids that may lack.
-
-        Rows of no run have a digest in the log, unless they are of an earlier version.
-        """
+        """Yield the rows that the log has events of, and that are not among those ``seen``. ``but``: ids that may lack."""
         of_digests = {(DIGESTS[kind].table, row_id): each.event for (kind, row_id), each in self.digests.items()}
-        of_values = {row: next(iter(each.values())).event for row, each in self.values.items() if each and self.of_run}
+        of_values = {row: next(iter(each.values())).event for row, each in self.values.items() if each}
         for (table, row_id), event in {**of_digests, **of_values}.items():
             is_there = (table, row_id) in seen or TABLES[table].may_go or (table, row_id) in self.optional
             if not is_there and row_id not in but:
@@ -410,7 +398,6 @@ class _RunEvidence:
     run_id: str
     rows: Mapping[str, Sequence[Row]]
     ledger: Ledger
-    is_complete: bool
     whole_results: Mapping[str, str]
     erased: tuple[_Place, object] | None
     was_changed: _Place | None
@@ -425,9 +412,9 @@ class _RunEvidence:
         return {row["id"]: Decision(**row) for row in self.rows["decisions"]}
 
     @cached_property
-    def keys(self) -> tuple[str, str]:
-        """With what its digests may be keyed: a process of an earlier version, beside this one, knows no nonce."""
-        return next((str(row["nonce"]) for row in self.rows["runs"]), ""), ""
+    def keys(self) -> tuple[str, ...]:
+        """With what its digests are keyed: its nonce."""
+        return tuple(str(row["nonce"]) for row in self.rows["runs"])
 
     def differences(self) -> Iterator[ChainBreak]:
         """Yield what differs."""
@@ -452,7 +439,6 @@ class _RunEvidence:
         """Return the digest of all rows whose content may be erased; of requests without what changes after their end."""
         no_claim = {"claimed_by": None, "claimed_until": None}
         rows = {**self.rows, "requests": [{**row, **no_claim} for row in self.rows["requests"]]}
-        rows["executions"] = [{name: row[name] for name in row if name not in SINCE} for row in self.rows["executions"]]
         lines = {name: sorted(json.dumps(row, sort_keys=True) for row in rows[of]) for name, of in OF_ERASED.items()}
         return framed_sha256(json.dumps(lines, sort_keys=True, separators=(",", ":")))
 
@@ -465,10 +451,9 @@ class _RunEvidence:
 
     def _unaccounted(self, but: Collection[str]) -> Iterator[ChainBreak]:
         """Yield columns with a value that must have a digest in the log, and have none."""
-        is_new = ("run", self.run_id) in self.ledger.digests
         answered = dict(self._answers())
         for kind, digested in DIGESTS.items():
-            if digested.table not in self.rows or not (is_new or (self.is_complete and kind in FIRST_KINDS)):
+            if digested.table not in self.rows:
                 continue
             skipped = {*but, *(answered if kind == "result" else ())}
             for row in self.rows[digested.table]:
@@ -480,7 +465,7 @@ class _RunEvidence:
 
     def _children(self) -> Iterator[ChainBreak]:
         """Yield calls that a sub-agent is said to answer, though no event started them."""
-        for call in self.calls.values() if self.is_complete else ():
+        for call in self.calls.values():
             if call.child_run_id is not None and ("calls", call.tool_call_id) not in self.ledger.values:
                 problem = f"calls {call.tool_call_id}, child_run_id: no event accounts for it"
                 yield _differs(None, problem, self.run_id)
@@ -539,7 +524,7 @@ class _RunEvidence:
     def _closed_steps(self, ends: Collection[str]) -> Iterator[ChainBreak]:
         """Compare the messages that closed steps with the results of the steps' calls."""
         by_id = {row["id"]: row for row in self.rows["messages"]}
-        for step in self.rows["steps"] if self.is_complete else ():
+        for step in self.rows["steps"]:
             message_id = self._end_of(step)
             end, response = by_id.get(message_id), by_id.get(step["assistant_message_id"])
             if step["results_message_id"] != (None if end is None else message_id):
@@ -647,7 +632,6 @@ class _Chain:
 
     run_id: str
     ledger: Ledger = field(default_factory=lambda: Ledger(of_run=True))
-    is_complete: bool = False
     erased: tuple[_Place, object] | None = None
     was_changed: _Place | None = None
     lacks_words: _Place | None = None
@@ -663,8 +647,6 @@ class _Chain:
         """Take the chain's next event."""
         place = _Place(event.run_id, event.run_seq, event.type)
         self.ledger.add(event)
-        if event.type == "run.started":
-            self.is_complete = is_complete(event)
         if event.type == ERASED:
             payload = _payload(event.payload)
             self.erased, self.lacks_words = (place, payload.get("rows")), None

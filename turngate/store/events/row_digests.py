@@ -39,15 +39,12 @@ def is_digest_of(values: Row, nonce: str, digest: object) -> bool:
 
 
 def changed_column(kind: str, row: Row, nonces: Sequence[str], digest: str) -> str | None:
-    """Return the first column of a row that isn't as a digest says; None: the row is. ``nonces``: those it may be keyed with.
-
-    A digest of an earlier version has no marks, so the answer names all of its columns.
-    """
+    """Return the first column of a row that isn't as a digest says; None: the row is. ``nonces``: those it may be keyed with."""
     digested, marks = DIGESTS[kind], digest[DIGEST_CHARS:]
     if len(digested.columns) == 1:
         text = str(row[digested.columns[0]] or "")
         return None if digest in {text_digest(text, nonce) for nonce in nonces} else digested.columns[0]
-    columns = digested.columns[: len(marks) // MARK_CHARS] or digested.columns_before(row)
+    columns = digested.columns[: len(marks) // MARK_CHARS]
     values = {name: row[name] for name in columns}
     if any(is_digest_of(values, nonce, digest) for nonce in nonces):
         return None

@@ -63,35 +63,13 @@ TABLES: Final[Mapping[str, EvidenceTable]] = {
 class Digested:
     """Columns that events have one digest of. A column is only ever added at the end.
 
-    ``newest``: they may change, and the newest digest counts; else the first one. ``before``: what a digest of an earlier version
-    is over, which has no marks; ``before_if_set``: and these, where they have a value.
+    ``newest``: they may change, and the newest digest counts; else the first one.
     """
 
     table: str
     columns: tuple[str, ...]
     newest: bool = False
-    before: tuple[str, ...] = ()
-    before_if_set: tuple[str, ...] = ()
 
-    def columns_before(self, row: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return what a digest without marks is over."""
-        return (*self.before, *(name for name in self.before_if_set if row[name] is not None))
-
-
-_REQUEST: Final = _names(
-    "id run_id tool_call_id kind agent tool_name manifest input digest rule reason risk agent_words preview_kind preview not_by "
-    "expires_at created_at path quorum"
-)
-_REQUEST_ADDED: Final = _names("origins summary masked_input lost_start defaults")
-_CALL: Final = _names("run_id tool_call_id step position tool_name input repeat_key digest policy_version effect")
-_VERDICT: Final = _names("disposition verdict recorded_call_id")
-_DECISION: Final = _names(
-    "id request_id verb digest args message outcome decided_by created_at grant_wanted credential"
-)
-_LOOKS: Final = _names("looked_ms seen_percent")
-_MESSAGE: Final = _names("id parent_id conversation_id run_id step role parts provider_options")
-_QUEUED: Final = _names("id text while_running sent_by fingerprint")
-_RESULT: Final = _names("result presentation whole_result")
 
 DIGESTS: Final[Mapping[str, Digested]] = {
     "run": Digested(
@@ -103,26 +81,34 @@ DIGESTS: Final[Mapping[str, Digested]] = {
     ),
     "request": Digested(
         table="requests",
-        columns=(*_REQUEST, *_REQUEST_ADDED, *_names("confinement precondition")),
-        before=_REQUEST,
-        before_if_set=_REQUEST_ADDED,
+        columns=_names(
+            "id run_id tool_call_id kind agent tool_name manifest input digest rule reason risk agent_words preview_kind preview "
+            "not_by expires_at created_at path quorum origins summary masked_input lost_start defaults confinement precondition"
+        ),
     ),
     "terms": Digested(table="requests", columns=("terms",), newest=True),
     "call": Digested(
         table="calls",
-        columns=(*_CALL, *_VERDICT, "manifest"),
+        columns=_names(
+            "run_id tool_call_id step position tool_name input repeat_key digest policy_version effect disposition verdict "
+            "recorded_call_id manifest"
+        ),
         newest=True,
-        before=(*_CALL, *_VERDICT),
-        before_if_set=("manifest",),
     ),
     "running": Digested(table="calls", columns=_names("edited_input defaults"), newest=True),
     "control": Digested(table="calls", columns=("signal",), newest=True),
-    "result": Digested(table="calls", columns=_RESULT, before=_RESULT),
+    "result": Digested(table="calls", columns=_names("result presentation whole_result")),
     "decision": Digested(
-        table="decisions", columns=(*_DECISION, *_LOOKS), before=_DECISION, before_if_set=_LOOKS, newest=True
+        table="decisions",
+        columns=_names(
+            "id request_id verb digest args message outcome decided_by created_at grant_wanted credential looked_ms seen_percent"
+        ),
+        newest=True,
     ),
-    "message": Digested(table="messages", columns=_MESSAGE, before=_MESSAGE),
-    "queued": Digested(table="queued_messages", columns=_QUEUED, before=_QUEUED),
+    "message": Digested(
+        table="messages", columns=_names("id parent_id conversation_id run_id step role parts provider_options")
+    ),
+    "queued": Digested(table="queued_messages", columns=_names("id text while_running sent_by fingerprint")),
     "comment": Digested(table="comments", columns=_names("id request_id author text created_at")),
     "grant": Digested(
         table="grants",
@@ -161,7 +147,7 @@ UNCHANGED: Final = object()
 
 @dataclass(frozen=True)
 class InPayload:
-    """The payload has the value in this field. ``otherwise``: what it means if it lacks the field, as earlier versions' may."""
+    """The payload has the value in this field. ``otherwise``: what it means if it lacks the field."""
 
     field: str
     otherwise: Any = UNKNOWN

@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -144,10 +144,6 @@ def verify(
             terminal.raw(f"{plain(head.run_id)}\t{head.length}\t{head.hash}")
     for each in signed:
         terminal.note(each.summary(checked.last_seq))
-    if checked.older_runs:
-        terminal.note(
-            f"{checked.older_runs:,} run(s) began before the log had digests of results and messages; theirs were not compared"
-        )
     terminal.note(f"the log is intact: {checked.events:,} event(s) in {len(checked.heads):,} chain(s)")
 
 
@@ -328,12 +324,10 @@ async def _check_store(settings: Settings, signed: Sequence[_SignedFile]) -> Che
 
 async def check_log(conn: Connection, signed: Sequence[_SignedFile] = ()) -> Checked:
     """Check a store: its whole log, and its rows. ``conn``: one consistent view. ``signed``: to compare it with."""
-    check, ledger, older_runs = LogCheck(), evidence.Ledger(), 0
+    check, ledger = LogCheck(), evidence.Ledger()
 
     async def first_problem(last_seq: int) -> ChainBreak | str | None:
-        nonlocal older_runs
         async for event in audit.every(conn):
-            older_runs += event.type == "run.started" and not evidence.is_complete(event)
             broken = check.add(event) or _first(each.add(event) for each in signed)
             if broken is not None:
                 return broken
@@ -351,7 +345,7 @@ async def check_log(conn: Connection, signed: Sequence[_SignedFile] = ()) -> Che
         broken = await first_problem(last_seq)
     except UnreadableContentError as unreadable:
         broken = str(unreadable)
-    return replace(Checked.of(check, broken, last_seq), older_runs=older_runs)
+    return Checked.of(check, broken, last_seq)
 
 
 def _first(problems: Iterable[str | None]) -> str | None:
@@ -408,16 +402,12 @@ class Header:
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """The result of a check. ``broken``: the first thing that is wrong, in a sentence; None when nothing is.
-
-    ``older_runs``: whose rows of the store were compared in part, because their events lack digests.
-    """
+    """The result of a check. ``broken``: the first thing that is wrong, in a sentence; None when nothing is."""
 
     events: int
     heads: list[ChainHead]
     broken: str | None
     last_seq: int
-    older_runs: int = 0
 
     @classmethod
     def of(cls, check: LogCheck, broken: ChainBreak | str | None, last_seq: int) -> Checked:

@@ -16,7 +16,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import update
 from support import killed_restore
 from support.postgres_server import PostgresServer
 from support.stored_requests import live_run
@@ -34,9 +33,9 @@ from turngate.store.database import Database
 from turngate.store.events import deliveries, events
 from turngate.store.evidence import ERASED
 from turngate.store.policy import grants
+from turngate.store.runs import runs
 from turngate.store.schedules import schedule_fires, schedules
 from turngate.store.schedules.schedules import Schedule
-from turngate.store.tables import runs as runs_table
 
 Environment = dict[str, str | None]
 MANIFEST = "manifest.json"
@@ -463,7 +462,8 @@ async def an_ended_run(url: str, words: str) -> None:
     database = Database(url)
     try:
         async with database.write() as conn:
-            run = await live_run(conn, "run_1", task=words)
-            await conn.execute(update(runs_table).where(runs_table.c.id == run.id).values(status="completed"))
+            run = await live_run(conn, "run_1", task=words, logged=True)
+            await runs.end(conn, run.id, runs.Ending(status="completed"))
+            await events.append(conn, run.id, [("run.ended", {"status": "completed", "error_class": "", "reason": ""})])
     finally:
         await database.close()
