@@ -358,6 +358,7 @@ async def ask_resolution(door: Door, *, why: str | None = None, rule: str = LOST
         origins=approval.origins if approval else None,
         summary=approval.summary if approval and approval.input == call.running_input else None,
         lost_start=start.model_dump_json(),
+        nonce=call.nonce,
     )
     payload = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "request_id": request.id}
     await open_request(door.conn, request, after=[("execution.unknown", payload)])

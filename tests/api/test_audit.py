@@ -12,6 +12,7 @@ from support.api_server import Api
 from support.engine import until
 from support.event_guards import take_guards_away
 from support.store_app import Desk, desk_on
+from support.stored_requests import live_run
 
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
@@ -140,9 +141,9 @@ async def test_who_may_read_requests_may_read_the_log(desk: Desk) -> None:
 async def test_a_chain_that_was_changed_is_reported_as_broken(desk: Desk) -> None:
     """API and page name the first event that does not fit; other chains hold."""
     ann = await desk.person("ann")
-    await desk.run("run_2")
     async with desk.database.write() as conn:
-        await events.append(conn, "run_2", [("thing.happened", {"by": "ann", "next": [as_text(now())]})] * 2)
+        await live_run(conn, "run_2", logged=True)
+        await events.append(conn, "run_2", [("thing.happened", {"by": "ann", "next": [as_text(now())]})])
     page = await ann.get("/audit", params={"verify": "run_2"}, headers=PAGE)
     assert "is intact: 2 events" in page.text
     assert "<dt><bdi lang translate=no>next</bdi></dt><dd><code><bdi lang translate=no>[&#34;<time " in page.text
@@ -150,10 +151,10 @@ async def test_a_chain_that_was_changed_is_reported_as_broken(desk: Desk) -> Non
         await take_guards_away(conn)
         await conn.execute(text("UPDATE events SET payload = replace(payload, 'ann', 'eve') WHERE run_id = 'run_2'"))
     chain = (await ann.get("/api/v1/audit/chains/run_2")).json()
-    assert (chain["broken_at"], chain["problem"]) == (1, "its content is not what its hash was made over")
+    assert (chain["broken_at"], chain["problem"]) == (2, "its content is not what its hash was made over")
     page = await ann.get("/audit", params={"verify": "run_2"}, headers=PAGE)
     assert "is broken" in page.text
-    assert "Event 1: its content is not what its hash was made over" in page.text
+    assert "Event 2: its content is not what its hash was made over" in page.text
     assert (await ann.get("/api/v1/audit/chains/system")).json()["broken_at"] is None
 
 

@@ -204,6 +204,7 @@ STATES: dict[str, PageState] = {
         dev=True,
     ),
     "login": PageState("/login", logged_in=False),
+    "login done": PageState("/login/done", logged_in=False),
     "login by link": PageState("/login?link=secret", logged_in=False),
     "not found": PageState(f"/requests/{quote(IN_ADDRESS)}"),
     "invalid": PageState(f"/?status={quote(IN_ADDRESS)}"),

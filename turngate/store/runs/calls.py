@@ -57,8 +57,8 @@ class Call:
     ``verdict``: JSON of the policy's verdict (empty for a call that never reached policy). ``edited_input``: the exact
     text that runs in place of ``input`` when an operator edited the call. ``signal``: JSON of what the call asks of the
     run. ``child_run_id``: the sub-agent's run that answers it. ``presentation``: JSON of what people are shown of it.
-    ``defaults``: JSON of what the running input leaves out (:mod:`turngate.domain.tools.defaults`); None: nothing, or the call
-    is of an earlier release. ``whole_result``: digest of the whole result, where the model is shown a part.
+    ``defaults``: JSON of what the running input leaves out (:mod:`turngate.domain.tools.defaults`); None: nothing.
+    ``whole_result``: digest of the whole result, where the model is shown a part.
     ``recorded_call_id``: in a dry run, the call of the other run whose result this one was given. ``manifest``: JSON of its
     tool's declaration, if that declares secrets.
     """

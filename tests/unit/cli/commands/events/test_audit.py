@@ -314,8 +314,8 @@ def test_i15_a_rewritten_message_is_found(store: Path, tmp_path: Path) -> None:
 
     async def plant(conn: Connection) -> None:
         await live_run(conn, "planted")
-        said = {"agent": "agent", "model": "scripted:test", "started_by": "starter"}
-        await events.append(conn, "planted", [("run.started", said)])
+        payload = {"agent": "agent", "model": "scripted:test", "started_by": "starter"}
+        await events.append(conn, "planted", [("run.started", payload)])
 
     in_store(copied, begin)
     assert "intact" in turngate("verify", store=copied)[1]
