@@ -8,7 +8,7 @@ from __future__ import annotations
 from approvals_api.lookups import existing_run
 from approvals_api.principal import Principal
 from approvals_api.runs.masks import Masks
-from approvals_api.runs.ownership import own_run
+from approvals_api.runs.ownership import own_run, run_to_continue
 from approvals_api.services import Services
 from approvals_api.validation.text import require_storable
 from turngate.domain.errors import ConflictError, InvalidInputError
@@ -72,7 +72,7 @@ async def resume(services: Services, principal: Principal, run_id: str) -> Run:
     """Resume a paused run, and return it as it is now; if it is not paused, nothing changes. Raises as :func:`interrupt`."""
     _check(principal, "")
     async with services.database.write() as conn:
-        await own_run(conn, principal, run_id)
+        await run_to_continue(conn, principal, run_id)
         members = await _members(conn, run_id)
         await runs.hold_several(conn, members)
         for member in members:

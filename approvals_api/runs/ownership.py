@@ -1,6 +1,7 @@
 """What a credential may start, and whose runs it may read and steer (I13).
 
-The token of a machine that starts runs reads and steers only the ones it started. A token's bounds narrow what it starts.
+The token of a machine that starts runs reads and steers only the ones it started. A token's bounds narrow what it starts and
+continues: to stop or pause a run, its name is enough.
 
 A person, and the token of one, sees every run that their role shows. So does a machine that watches or decides and starts
 nothing. ``runs:all`` lifts the limit for a machine that does start runs.
@@ -66,6 +67,16 @@ async def own_run(conn: Connection, principal: Principal, run_id: str) -> Run:
     """Return a run that this principal may name. Raises NotFoundError or ForbiddenError."""
     run = await existing_run(conn, run_id)
     require_own(principal, run)
+    return run
+
+
+async def run_to_continue(conn: Connection, principal: Principal, run_id: str) -> Run:
+    """Return a run that this principal may continue or steer: its own, and one that its token may start.
+
+    Raises NotFoundError or ForbiddenError.
+    """
+    run = await own_run(conn, principal, run_id)
+    await require_bounds(principal, run.agent, run.workspace)
     return run
 
 

@@ -13,7 +13,7 @@ from approvals_api.runs import start
 from approvals_api.runs.dry_run import refuse_dry
 from approvals_api.runs.order import CheckedOrder, checked_order
 from approvals_api.runs.overrides import require_policy_right
-from approvals_api.runs.ownership import own_run, require_own_conversation
+from approvals_api.runs.ownership import own_run, require_bounds, require_own_conversation
 from approvals_api.services import Services
 from turngate.domain.digest import derived_id, framed_sha256
 from turngate.domain.errors import ConflictError, NotFoundError
@@ -60,7 +60,7 @@ async def send(
         InvalidInputError: the text does not fit.
         ConflictError: ``idempotency_key_reused``; ``run_live``: a sub-agent's run, which has no next run to wait for;
             ``dry_replay``.
-        ForbiddenError: the principal may not start runs, or not under this run's own policy.
+        ForbiddenError: the principal may not start runs, not under this run's own policy, or not of its agent (``beyond_token``).
         UnavailableError: Temporal or the store is away; a message that was stored is not lost.
     """
     principal.require("runs:write")
@@ -143,6 +143,7 @@ async def _queue(
         if live is None:
             return None
         await require_own_conversation(conn, principal, live.conversation_id)
+        await require_bounds(principal, live.agent, live.workspace)
         mode = while_running or await _declared(conn, live)
         if mode == "queue":
             require_policy_right(principal, await overrides.get(conn, live.world))

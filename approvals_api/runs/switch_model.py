@@ -9,7 +9,7 @@ from approvals_api.lookups import existing_run
 from approvals_api.principal import Principal
 from approvals_api.runs.notes import fallback
 from approvals_api.runs.order import checked_model
-from approvals_api.runs.ownership import own_run
+from approvals_api.runs.ownership import run_to_continue
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, InvalidInputError
 from turngate.domain.tools.external import is_external
@@ -39,7 +39,7 @@ async def switch_model(services: Services, principal: Principal, run_id: str, *,
     principal.require("runs:write")
     spec = checked_model(model)
     async with services.database.write() as conn:
-        run = await own_run(conn, principal, run_id)
+        run = await run_to_continue(conn, principal, run_id)
         if run.status != "running":
             raise _ended(run)
         if is_external(run.agent):

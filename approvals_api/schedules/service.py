@@ -193,6 +193,7 @@ async def resume(services: Services, principal: Principal, id_or_name: str) -> S
     async with services.database.write() as conn:
         schedule = await _to_change(conn, id_or_name)
         await require_own_schedule(conn, principal, schedule.id)
+        await require_bounds(principal, schedule.agent, schedule.workspace)
         if schedule.paused_at is not None:
             schedule = await schedules.change(conn, schedule, paused_at=None, paused_by=None, pause_reason="")
             await _log(conn, schedule, "resumed", by=principal.name)

@@ -40,7 +40,7 @@ async def test_i13_a_token_starts_runs_of_its_agents_only(api: Api, agents: list
 
 
 async def test_i13_another_token_of_the_name_that_is_bound_continues_nothing_beyond(api: Api) -> None:
-    """A fork, a message and a schedule that is fired now start runs too; bounds belong to the token, runs to the name."""
+    """Each route that starts or continues a run; bounds belong to the token, runs to the name."""
     name = f"b-{secrets.token_hex(4)}"
     free = await token_for(api.stack.database, name, "runs:write")
     narrow = await token_for(api.stack.database, name, "runs:write", bounds=TokenBounds(agents=["other"]))
@@ -57,9 +57,34 @@ async def test_i13_another_token_of_the_name_that_is_bound_continues_nothing_bey
         (f"{path}/messages", {"input": "x"}),
         (f"{path}/replay", {"dry": True}),
         (f"/api/v1/schedules/{stored['id']}/run", None),
+        (f"/api/v1/schedules/{stored['id']}/resume", None),
     ):
         answer = await api.stranger.post(url, json=body, headers=narrow)
         assert (answer.status_code, answer.json().get("code")) == (403, "beyond_token"), (url, answer.text)
+
+
+async def test_i13_a_bound_token_of_the_name_only_stops_a_live_run_beyond(idle: Api) -> None:
+    """A message of any kind, another model and the end of a pause: 403 beyond_token. What stops the run is allowed."""
+    name = f"b-{secrets.token_hex(4)}"
+    free = await token_for(idle.stack.database, name, "runs:write")
+    narrow = await token_for(idle.stack.database, name, "runs:write", bounds=TokenBounds(agents=["other"]))
+    run = (await idle.stranger.post("/api/v1/runs", json={"agent": "agent", "input": "hello"}, headers=free)).json()
+    path = f"/api/v1/runs/{run['id']}"
+    messages = [{"input": "x", "while_running": each} for each in ("queue", "inject", "supersede", None)]
+    bodies = [*((f"{path}/messages", each) for each in messages), (f"{path}/model", {"model": run["model"]})]
+    assert (await idle.stranger.post(f"{path}/pause", headers=narrow)).status_code == 202
+    for url, body in (*bodies, (f"{path}/resume", None)):
+        answer = await idle.stranger.post(url, json=body, headers=narrow)
+        assert (answer.status_code, answer.json().get("code")) == (403, "beyond_token"), (url, answer.text)
+    assert (await idle.stranger.post(f"{path}/interrupt", headers=narrow)).status_code == 202
+    assert (await idle.stranger.post(f"{path}/resume", headers=free)).status_code == 202
+    async with idle.stack.worker():
+
+        async def is_over() -> bool:
+            return bool((await idle.stranger.get(path, headers=free)).json()["status"] != "running")
+
+        await until(is_over, "end of the run")
+    assert (await idle.stranger.post(f"{path}/retry", headers=narrow)).json()["code"] == "beyond_token"
 
 
 async def test_i13_a_token_works_in_its_directories_only(api: Api, tmp_path: Path) -> None:
