@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError
 from turngate.domain import contract
 from turngate.domain.agents.overrides import RunOverrides
 from turngate.domain.crashes import report_crash
-from turngate.domain.errors import ConfigurationError
+from turngate.domain.errors import ConfigurationError, UnreadableContentError
 from turngate.domain.policy.policy import Policy, Rule, parse_policy
 from turngate.store.database import Connection
 from turngate.store.runs import overrides, runs
@@ -41,21 +41,31 @@ class OverridesCache:
     async def of_run(self, conn: Connection, run: runs.Run) -> Overrides | None:
         """Return the run's overrides; None: it has none.
 
-        Raises ApplicationError ``configuration``, not retryable, when the store does not have them: without them it is not
-        known what the run may do.
+        Raises ApplicationError ``configuration``, not retryable, when the store does not have them as they were stored: then no
+        one knows what the run may do.
         """
         if run.world is None:
             return None
         cached = self._cached.get(run.world)
         if cached is None:
-            values = await overrides.get(conn, run.world)
-            if values is None:
-                why = f"the store does not have what run {run.id!r} has of its own ({run.world}); is this another database?"
-                raise ApplicationError(why, "configuration", type=contract.ERROR_CONFIGURATION, non_retryable=True)
-            cached = self._cached[run.world] = Overrides(values, _parsed(values))
+            cached = self._cached[run.world] = await _read(conn, run.world)
             while len(self._cached) > MAX_CACHED:
                 self._cached.pop(next(iter(self._cached)))
         return cached
+
+
+async def _read(conn: Connection, digest: str) -> Overrides:
+    try:
+        values = await overrides.get(conn, digest)
+    except UnreadableContentError as error:
+        raise _unknown(str(error)) from None
+    if values is None:
+        raise _unknown("what the run has of its own was erased")
+    return Overrides(values, _parsed(values))
+
+
+def _unknown(why: str) -> ApplicationError:
+    return ApplicationError(why, "configuration", type=contract.ERROR_CONFIGURATION, non_retryable=True)
 
 
 def _parsed(values: RunOverrides) -> Policy | None:

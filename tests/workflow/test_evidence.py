@@ -22,7 +22,7 @@ from approvals_api.requests.comments import comment
 from approvals_api.requests.views import request_detail
 from approvals_api.retention import holds
 from approvals_api.retention.people import erase_person
-from approvals_api.runs import send_message
+from approvals_api.runs import fork, send_message
 from approvals_api.schedules import service as schedules
 from turngate import (
     Agent,
@@ -65,10 +65,11 @@ from turngate.store.tables import (
     published_policies,
     requests,
     whole_results,
+    worlds,
 )
 from turngate.store.tables.evidence import TABLES
 from turngate.toolkits.control_calls import finish
-from turngate.wire.orders import MessageOrder, ScheduleOrder
+from turngate.wire.orders import ForkOrder, MessageOrder, ScheduleOrder
 
 ADMIN = Principal(name="root", via="session", scopes=ALL_SCOPES, role="admin")
 SHADOW = '[[rule]]\nname = "{}"\nverdict = "ask"\ntools = ["look"]\nshadow = true\n'
@@ -193,6 +194,7 @@ async def test_i15_every_change_of_a_compared_column_is_named(client: Client, da
         says("I…").model_copy(update={"malformed": "it ended in the middle of a word"}),
         says(call("helper", '{"task": "Help."}', "h"), call("choose", '{"name": "How much?"}', "q")),
         says(call("finish", '{"answer": "All is paid."}', "f")),
+        says("Again."),
     )
     models = Cast(test=parent, helper=Script(says("Gladly.")))
     five = {"at": "/cents", "op": "eq", "value": 5}
@@ -216,6 +218,8 @@ async def test_i15_every_change_of_a_compared_column_is_named(client: Client, da
         question = await engine.request(run, kind="question")
         await engine.decide(question, "respond", args='{"cents": 5}')
         assert (await engine.ended(run)).status == "completed"
+        again = await fork.fork(engine.services, ADMIN, run.id, ForkOrder(text="Again.", policy=ALLOW))
+        assert (await engine.ended(again)).status == "completed"
     assert await verified(database) == ""
     ledger = evidence.Ledger()
     async with database.read() as conn:
@@ -229,6 +233,7 @@ async def test_i15_every_change_of_a_compared_column_is_named(client: Client, da
             await change_and_find(database, ledger, table, table.c[column])
         assert await compared(database, ledger) == "", name
     await change_and_find(database, ledger, whole_results, whole_results.c.text)
+    await change_and_find(database, ledger, worlds, worlds.c.content)
     async with database.write() as conn:
         await conn.execute(update(metadata.tables["runs"]).values(started_by="eve"))
     assert "started_by: it is 'eve'; run.started says" in await verified(database)

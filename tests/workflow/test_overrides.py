@@ -200,7 +200,7 @@ async def test_sub_agents_live_under_the_policy_of_the_run_above_them(
             assert await overrides.get(conn, other.world) == RunOverrides(agent="helper", policy=OPEN)
 
 
-async def test_a_policy_that_cannot_be_read_asks_and_missing_overrides_stop(
+async def test_a_policy_that_cannot_be_read_asks_and_missing_or_changed_overrides_stop(
     sqlite: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Fail closed: rules of another release ask for everything; without its overrides it is unknown what a run may do."""
@@ -218,6 +218,13 @@ async def test_a_policy_that_cannot_be_read_asks_and_missing_overrides_stop(
         assert own.policy is not None
         assert [(rule.verdict, rule.tools) for rule in own.policy.rule] == [("ask", ["*"])]
         assert "a run's own policy cannot be read" in caplog.text
-        with pytest.raises(ApplicationError, match="does not have what run"):
+        with pytest.raises(ApplicationError, match="does not have what a run has of its own"):
             await cache.of_run(conn, run("gone"))
+        with pytest.raises(ApplicationError, match="was erased"):
+            await cache.of_run(conn, run(""))
         assert await cache.of_run(conn, run(None)) is None
+    for content in (RunOverrides(agent="a", policy=OPEN).model_dump_json(), "{", ""):
+        async with sqlite.write() as conn:
+            await conn.execute(tables.worlds.update().values(content=content))
+            with pytest.raises(ApplicationError, match="not as it was stored"):
+                await OverridesCache().of_run(conn, run(digest))

@@ -38,7 +38,7 @@ from turngate.store.events import audit
 from turngate.store.events.events import SYSTEM, NewEvent
 from turngate.store.events.row_digests import Row, changed_column, row_digest, secret_of, text_digest
 from turngate.store.requests.requests import Decision, Request
-from turngate.store.runs import messages, steps, whole_results
+from turngate.store.runs import messages, overrides, steps, whole_results
 from turngate.store.runs.calls import Call
 from turngate.store.tables import metadata, requests, runs
 from turngate.store.tables.evidence import (
@@ -399,6 +399,7 @@ class _RunEvidence:
     rows: Mapping[str, Sequence[Row]]
     ledger: Ledger
     whole_results: Mapping[str, str]
+    worlds: Mapping[str, str]
     erased: tuple[_Place, object] | None
     was_changed: _Place | None
     lacks_words: _Place | None
@@ -432,7 +433,13 @@ class _RunEvidence:
         unplanned = {row["assistant_message_id"] for row in self.rows["steps"] if row["plan"] is None}
         yield from self.ledger.missing(seen, but={*ends, *unplanned})
         yield from self._unaccounted({*ends, *unplanned})
-        for related in (self._children(), self._requests(), self._results(), self._closed_steps(ends)):
+        for related in (
+            self._overrides(),
+            self._children(),
+            self._requests(),
+            self._results(),
+            self._closed_steps(ends),
+        ):
             yield from related
 
     def rows_digest(self) -> str:
@@ -462,6 +469,13 @@ class _RunEvidence:
                 if column is not None and row_id not in skipped and (kind, row_id) not in self.ledger.digests:
                     named = f"{digested.table} {row_id}, {column}"
                     yield _differs(None, f"{named}: no event accounts for it", self.run_id)
+
+    def _overrides(self) -> Iterator[ChainBreak]:
+        """Yield stored overrides that are not those of the digest which names them, if the run has any."""
+        for digest in (row["world"] for row in self.rows["runs"] if row["world"]):
+            stored = overrides.read(self.worlds.get(digest, ""))
+            if stored is None or stored.digest != digest:
+                yield _differs(None, f"worlds {digest}, content: it is not what was stored", self.run_id)
 
     def _children(self) -> Iterator[ChainBreak]:
         """Yield calls that a sub-agent is said to answer, though no event started them."""
@@ -598,9 +612,18 @@ async def _read(conn: Connection, run_ids: Sequence[str]) -> list[_RunEvidence]:
         of_table = _queued(conn, chains) if name == "queued_messages" else _of_runs(conn, name, run_ids)
         async for run_id, row in of_table:
             rows[run_id][name].append(row)
-    wholes = [row["whole_result"] for each in rows.values() for row in each["calls"] if row["whole_result"]]
+    wholes, own = _named(rows, "calls", "whole_result"), _named(rows, "runs", "world")
     texts = await whole_results.of_digests(conn, wholes) if wholes else {}
-    return [chains[run_id].with_rows(rows[run_id], texts) for run_id in run_ids]
+    worlds = await overrides.of_digests(conn, own) if own else {}
+    return [
+        _RunEvidence(rows=rows[run_id], whole_results=texts, worlds=worlds, **vars(chains[run_id]))
+        for run_id in run_ids
+    ]
+
+
+def _named(rows: Mapping[str, Mapping[str, Sequence[Row]]], table: str, column: str) -> list[str]:
+    """Return the digests by which rows of a table name what is stored once."""
+    return [row[column] for of_run in rows.values() for row in of_run[table] if row[column]]
 
 
 async def _of_runs(conn: Connection, name: str, run_ids: Sequence[str]) -> AsyncIterator[tuple[str, Row]]:
@@ -654,10 +677,6 @@ class _Chain:
                 self.was_changed = self.was_changed or place
         elif event.lacks_words:
             self.lacks_words = self.lacks_words or place
-
-    def with_rows(self, rows: Mapping[str, Sequence[Row]], texts: Mapping[str, str]) -> _RunEvidence:
-        """Return the chain with the rows to compare."""
-        return _RunEvidence(rows=rows, whole_results=texts, **vars(self))
 
 
 def _result(call: Call) -> Any:

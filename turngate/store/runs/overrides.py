@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from pydantic import ValidationError
 from sqlalchemy import bindparam, select, text
 
 from turngate.domain.agents.overrides import RunOverrides
+from turngate.domain.errors import UnreadableContentError
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import worlds
@@ -25,9 +29,30 @@ async def keep(conn: Connection, overrides: RunOverrides | None) -> str | None:
 
 
 async def get(conn: Connection, digest: str | None) -> RunOverrides | None:
-    """Return the overrides of this digest, or None."""
-    if digest is None:
+    """Return the overrides of this digest; None for a run that has none, or whose content was erased.
+
+    Raises UnreadableContentError: the store doesn't have them, or not as they were stored. Then no one knows what the run may do.
+    """
+    if not digest:
         return None
+    overrides = read((await of_digests(conn, [digest])).get(digest, ""))
+    if overrides is None or overrides.digest != digest:
+        raise UnreadableContentError(
+            f"the store does not have what a run has of its own ({digest}), or not as it was stored: is this another database?"
+        )
+    return overrides
+
+
+async def of_digests(conn: Connection, digests: Sequence[str]) -> dict[str, str]:
+    """Return digest → stored content, of those that there are."""
     # A list: of an encrypted store, it also finds what was stored before.
-    content = (await conn.execute(select(worlds.c.content).where(worlds.c.digest.in_([digest])))).scalars().first()
-    return None if content is None else RunOverrides.model_validate_json(content)
+    query = select(worlds.c.digest, worlds.c.content).where(worlds.c.digest.in_(digests))
+    return {row.digest: row.content for row in await conn.execute(query)}
+
+
+def read(content: str) -> RunOverrides | None:
+    """Return stored overrides; None: the text isn't any."""
+    try:
+        return RunOverrides.model_validate_json(content)
+    except ValidationError:
+        return None

@@ -76,7 +76,8 @@ DIGESTS: Final[Mapping[str, Digested]] = {
         table="runs",
         columns=_names(
             "id conversation_id workspace task started_by idempotency_key created_at parent_run_id parent_tool_call_id "
-            "forked_from_run_id forked_from_step is_retry attended unattended_asks schedule_id replay_of_run_id traceparent"
+            "forked_from_run_id forked_from_step is_retry attended unattended_asks schedule_id replay_of_run_id traceparent "
+            "world"
         ),
     ),
     "request": Digested(
@@ -319,6 +320,7 @@ RELATED: Final[Mapping[str, str]] = {
     "approvals": "request_id decided_by message created_at",
     "steps": "results_message_id",
     "whole_results": "digest text",
+    "worlds": "digest content",
 }
 """Columns that are compared with other rows, which are compared with the log."""
 
@@ -335,7 +337,6 @@ NOT_COMPARED: Final[Mapping[str, Mapping[str, str]]] = {
         "agent_version path": _COPY,
         "event_count event_hash": "the head of the chain, which is checked as that",
         "request_fingerprint": "equal for a repeat of the order that started the run",
-        "world": "a digest, by which its overrides are found",
         "tokens_used cost_micros extensions": _BUDGET,
         "control control_seen": _STATE,
         "nonce": "without it no digest of the run fits",
@@ -381,6 +382,7 @@ NOT_COMPARED: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "schedule_fires": {"fire_at outcome reason noted_at": "each fire is an event; a run that it opened is compared"},
     "whole_results": {"created_at": _TIME},
+    "worlds": {"created_at": _TIME},
 }
 """Table → columns → why no one relies on them."""
 
@@ -394,7 +396,6 @@ TABLES_NOT_COMPARED: Final[Mapping[str, str]] = {
     "totals": "counts for limits; calls that were counted are events",
     "judgements": "what the judge said is part of the verdict, which is compared",
     "summaries": "what a model is sent in place of messages, which stay and are compared",
-    "worlds": "overrides by their digest",
     "external_calls": "what was sent is compared as the call of its run",
     "erasures": _ERASURE,
     "retention_runs": "retention.applied says what was done",
