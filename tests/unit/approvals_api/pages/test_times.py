@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from approvals_api.pages.templating import clock, due, ours, sentence
-from turngate.wire.people import Memory, apart, keep
+from turngate.wire.people import keep
 
 NOW = datetime(2026, 11, 2, 13, 54, tzinfo=UTC)
 
@@ -44,10 +44,10 @@ def test_the_times_in_an_error_are_the_readers_and_its_text_is_escaped() -> None
         assert "data-minutes>2026-11-02 14:03 UTC</time>: wait" in html
 
 
+@pytest.mark.usefixtures("own_names")
 def test_what_turngate_says_names_people() -> None:
     """Errors name those whom a row calls by an id, and those who were erased by what is left of it."""
     ann, gone = "p-0123456789abcdef", "p-fedcba9876543210"
-    with apart(Memory()):
-        keep({ann: "<Ann>", gone: None})
-        for html in (ours(f"{ann} saved it before {gone}"), sentence(f"{ann} saved it before {gone}")):
-            assert "&lt;Ann&gt; saved it before erased person fedcba" in html
+    keep({ann: "<Ann>", gone: None})
+    for html in (ours(f"{ann} saved it before {gone}"), sentence(f"{ann} saved it before {gone}")):
+        assert "&lt;Ann&gt; saved it before erased person fedcba" in html
