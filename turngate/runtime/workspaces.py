@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from turngate.domain.policy.protected import place_around
 from turngate.toolkits.confinement import descriptors
 from turngate.toolkits.private_files import PRIVATE_FILES, PrivateFiles
 
@@ -47,6 +48,11 @@ class Workspaces:
             return (
                 f"the workspace {workspace!r} is, holds or lies in Turngate's data directory, or holds its database: name "
                 "another directory, or keep the data elsewhere (TURNGATE_DATA_DIR)"
+            )
+        if (place := place_around(real)) is not None:
+            return (
+                f"the workspace {workspace!r} is or lies in a directory {place!r}, and other programs obey what is written "
+                "there: name a directory outside of it"
             )
         if _is_kernels(real):
             return f"the workspace {workspace!r} shows the system's processes or devices: name another directory"

@@ -82,6 +82,27 @@ def test_i13_turngates_own_directories_are_refused_below_any_root(data_dir: Path
     assert workspaces.refusal(str(shop)) is None
 
 
+def test_i13_a_directory_that_other_programs_obey_is_refused(data_dir: Path, shop: Path, tmp_path: Path) -> None:
+    """Where a run worked there, no path and no command would name the place any more. General directories are free."""
+    workspaces = around(data_dir, tmp_path)
+    for place in (
+        ".git",
+        ".git/hooks",
+        "lib/.GIT/modules/x",
+        ".github/workflows",
+        ".vscode",
+        "a/.husky/_",
+        ".circleci",
+    ):
+        (shop / place).mkdir(parents=True)
+        assert "other programs obey" in (workspaces.refusal(str(shop / place)) or ""), place
+    (tmp_path / "link").symlink_to(shop / ".git")
+    assert "'.git'" in (workspaces.refusal(str(tmp_path / "link/hooks")) or "")
+    for place in (".config/app", ".local/share/app", "shop.git", ".cache", "git", ".github.io"):
+        (shop / place).mkdir(parents=True)
+        assert workspaces.refusal(str(shop / place)) is None, place
+
+
 def test_i13_a_directory_that_holds_an_sqlite_store_is_refused(tmp_path: Path, shop: Path) -> None:
     """Where TURNGATE_DATABASE_URL names a file outside the data directory, too; its neighbours are free."""
     private = PrivateFiles()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
+from pathlib import PurePath
 from typing import Final
 
 from pydantic import JsonValue
@@ -55,6 +56,9 @@ PLACES: Final = HELD | _names(
     ".roo .kiro .continue .gdbinit .lldbinit .pdbrc .ghci .irbrc .pryrc .rprofile .psqlrc .sqliterc"
 )
 """Names of files and directories, in small letters; for a directory, all that is in it."""
+
+_GENERAL: Final = _names(".config")
+"""Those of ``PLACES`` that hold directories for any purpose, too."""
 
 _READERS: Final = _names(
     "[ [[ base64 basename cat cksum cmp comm cut diff dirname du echo egrep false fgrep grep head jq ls md5sum nl od printf pwd "
@@ -132,6 +136,14 @@ def names_in(text: str) -> frozenset[str]:
     Of a text that is longer than any command or path can be: all of them.
     """
     return PLACES if len(text) > _LONGEST_TEXT else PLACES.intersection(_parts(text.casefold()))
+
+
+def place_around(directory: PurePath) -> str | None:
+    """Return the part of a directory's path because of which other programs obey what is in it; None: there is none.
+
+    ``directory``: without links. No rule and no confinement would see the name in paths that begin there.
+    """
+    return next((part for part in directory.parts if part.casefold() in PLACES - _GENERAL), None)
 
 
 def _parts(text: str) -> Iterator[str]:
