@@ -18,7 +18,7 @@ from turngate.models.registry import build_models
 from turngate.policies.lint import doubts
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.settings import Settings
-from turngate.toolkits.mcp import odd_tools
+from turngate.toolkits.mcp import SERVER_PROGRAMS, odd_tools
 
 KIND_WORDS: Final[dict[ToolKind, str]] = {
     "local": "tools",
@@ -38,11 +38,15 @@ def scripts_of(agent: Agent, profiles: Profiles) -> list[str]:
 
 
 def app_files(app: LoadedApp, settings: Settings, of_models: Profiles) -> list[Path]:
-    """Return what a loaded app reads besides its modules: its policy, its scripts and the profiles of its models."""
+    """Return what a loaded app and its deployment obey besides modules.
+
+    That is: its policy, its scripts, the profiles of its models, the programs of its MCP servers, and what settings name.
+    """
     specs = [spec for agent in app.agents.values() for spec in scripts_of(agent, of_models)]
     scripts = [app.base / spec.removeprefix(SCRIPTED) for spec in specs]
     profiles = find_models_file(settings.models_file, settings.data_dir, app.base)
-    return [path for path in (*scripts, app.policy_file, profiles) if path is not None]
+    named = (*scripts, app.policy_file, profiles, *sorted(SERVER_PROGRAMS), *settings.obeyed_files)
+    return [path for path in named if path is not None]
 
 
 def agent_lines(app: LoadedApp) -> Iterator[tuple[str, str]]:

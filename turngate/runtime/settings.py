@@ -361,6 +361,24 @@ class Settings(BaseSettings):
         return (sqlite_file(url),) if url.startswith(SQLITE_SCHEMES) else ()
 
     @property
+    def heads_command(self) -> tuple[str, ...]:
+        """Return the words of ``audit_heads_command``; none: it isn't set."""
+        return tuple(shlex.split(self.audit_heads_command or ""))
+
+    @property
+    def obeyed_files(self) -> tuple[Path, ...]:
+        """Return the files that a process of this deployment obeys, runs or trusts because a setting names them."""
+        named = (
+            self.notifications,
+            self.retention,
+            self.temporal_tls_cert,
+            self.temporal_tls_key,
+            self.temporal_tls_server_ca,
+        )
+        words = (Path(word) for word in self.heads_command)
+        return (*(path for path in named if path is not None), *(word for word in words if word.is_file()))
+
+    @property
     def resolved_api_url(self) -> str:
         """Return where a client on this machine reaches the API, without a trailing slash."""
         if self.api_url is not None:

@@ -43,6 +43,8 @@ CONNECT_TIMEOUT = timedelta(seconds=30)
 _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 SERVER_PLACES: Final[set[Path]] = set()
 """What the servers that this process starts may change, at any time while they run."""
+SERVER_PROGRAMS: Final[set[Path]] = set()
+"""The files that these servers run from."""
 _ANSWER_SLACK_SECONDS = 60.0
 """The engine ends a call at its timeout; HTTP gives up only after that, so that there is one who decides."""
 
@@ -83,6 +85,7 @@ def mcp_toolkit(
     if not _SERVER_NAME.fullmatch(name):
         raise ConfigurationError(f"an MCP server's name is letters, digits, '.', '_' and '-', at most 64, not {name!r}")
     SERVER_PLACES.update(server.changeable)
+    SERVER_PROGRAMS.update(server.programs)
     listing_of, server_calls, declared = (_with_extra(part) for part in ("listing", "calls", "declared"))
     listing = listing_of.read_listing(server, name=name, seconds=connect_timeout.total_seconds())
     asking, marking = _by_tool(ask), _by_tool(untrusted)

@@ -6,12 +6,14 @@ import pytest
 from pydantic import BaseModel, Field
 
 from turngate import Agent, App, Policy, Rule, Toolkit, declare_tool, interaction_tool, provider_tool, sub_agent, tool
-from turngate.cli.builders_app import agent_lines, tools_by_kind, warnings
+from turngate.cli.builders_app import agent_lines, app_files, tools_by_kind, warnings
 from turngate.cli.commands.setup.doctor import Finding, examine
+from turngate.domain.agents.model_profiles import Profiles
 from turngate.runtime import embedded_temporal
 from turngate.runtime.app_loader import LoadedApp, check_app
 from turngate.runtime.settings import load_settings
 from turngate.toolkits.control_calls import finish
+from turngate.toolkits.mcp import SERVER_PROGRAMS, StdioServer
 
 
 class Params(BaseModel):
@@ -56,6 +58,47 @@ def test_sub_agents_are_listed_last_with_the_agents_that_call_them():
     ]
     offered = loaded(sub_agent("helper"), more=(helper(),))
     assert [what for what, _line in agent_lines(offered)] == ["agent", "agent"]
+
+
+def test_i13_what_settings_and_servers_name_is_held_like_the_app(tmp_path: Path):
+    """I13: whatever this deployment runs, obeys or trusts because a setting or an MCP server names it."""
+    names = (
+        "push.sh",
+        "push.py",
+        "notifications.toml",
+        "retention.toml",
+        "ca.pem",
+        "server.py",
+        "local/__main__.py",
+        "serve",
+    )
+    files = {name: tmp_path / name for name in names}
+    (tmp_path / "local").mkdir()
+    for file in files.values():
+        file.touch(mode=0o755)
+    servers = (
+        ["python3", "-W", "ignore", "server.py", "data.db"],
+        ["python", "-m", "local", "data.db"],
+        [str(files["serve"]), "data.db"],
+    )
+    (tmp_path / "data.db").touch()
+    programs = {file for words in servers for file in StdioServer(command=words, cwd=tmp_path).programs}
+    settings = load_settings(
+        data_dir=tmp_path / "data",
+        audit_key_file=tmp_path / "keys/key",
+        audit_heads=tmp_path / "heads",
+        audit_heads_command=f"{files['push.sh']} --quiet {files['push.py']}",
+        notifications=files["notifications.toml"],
+        retention=files["retention.toml"],
+        temporal_tls_server_ca=files["ca.pem"],
+    )
+    SERVER_PROGRAMS.update(programs)
+    try:
+        held = app_files(loaded(look), settings, Profiles())
+    finally:
+        SERVER_PROGRAMS.difference_update(programs)
+    assert set(files.values()) <= set(held)
+    assert tmp_path / "data.db" not in held
 
 
 def test_a_tool_that_nothing_here_runs_is_warned_of():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from turngate.domain.errors import ConfigurationError
+from turngate.policies.shell.programs import SHELLS, interpreter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +48,23 @@ class StdioServer:
         return tuple(Path(each).expanduser().resolve() for each in (self.cwd, *self.writable) if each is not None)
 
     @property
+    def programs(self) -> tuple[Path, ...]:
+        """The files that it runs from, as far as they exist: its program, and the script or module of an interpreter."""
+        program, *arguments = self.command
+        path = {**os.environ, **self.env}.get("PATH")
+        files = self._files([shutil.which(program, path=path) or program])
+        if "-m" in arguments[:-1]:
+            module = arguments[arguments.index("-m") + 1].replace(".", "/")
+            files += self._files([f"{module}.py", f"{module}/__init__.py", f"{module}/__main__.py"])
+        elif Path(program).name in SHELLS or interpreter(Path(program).name) is not None:
+            files += self._files(arguments)[:1]
+        return tuple(files)
+
+    def _files(self, words: Sequence[str]) -> list[Path]:
+        paths = (Path(self.cwd or "/", word) for word in words)
+        return [path for path in paths if path.is_file()]
+
+    @property
     def label(self) -> str:
         """The program alone: arguments may hold secrets."""
         return self.command[0]
@@ -57,6 +77,7 @@ class HttpServer:
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     changeable: ClassVar[tuple[Path, ...]] = ()
+    programs: ClassVar[tuple[Path, ...]] = ()
 
     def __post_init__(self) -> None:
         """Refuse what is no http address."""

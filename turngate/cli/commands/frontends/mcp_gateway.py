@@ -132,7 +132,8 @@ def mcp_gateway(
         raise ConfigurationError(f"--name {name!r}: use lower-case letters, digits, '_' and '-', at most 50")
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
     logging.getLogger("turngate.mcp").setLevel(logging.INFO)  # what the server says on stderr
-    confine_tools(load_stack_settings(data_dir=data_dir, api_url=api_url))  # before a token is read
+    settings = load_stack_settings(data_dir=data_dir, api_url=api_url)
+    confine_tools(settings, settings.obeyed_files)  # before a token is read
     link = find_api(data_dir, api_url)
     server: Server
     if url is not None:
