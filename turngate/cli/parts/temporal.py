@@ -19,7 +19,7 @@ async def embedded_temporal(
     settings: Settings, port: int | None, *, ui: bool, kill: bool = False
 ) -> AsyncIterator[EmbeddedTemporal]:
     """Run the embedded Temporal server from the data directory. ``kill``: without an orderly stop at the end."""
-    server = EmbeddedTemporal(settings.data_dir, port, ui=ui)
+    server = EmbeddedTemporal(settings.data_dir, port, ui=ui, workspaces=settings.workspaces or ())
     await server.start()
     try:
         yield server

@@ -72,6 +72,7 @@ def landlock_rules(sandbox: Sandbox) -> dict[str, list[str]]:
 
 
 PROBE_SECONDS: Final = 20.0
+_NO_BUBBLEWRAP: Final = "the program bwrap is not installed, or only where agents write"
 _PR_SET_DUMPABLE: Final = 4
 _LAUNCHER: Final = Path(launcher.__file__)
 
@@ -110,7 +111,14 @@ class Confinement:
 
     @cached_property
     def _bubblewrap(self) -> str:
-        return shutil.which("bwrap") or "bwrap"
+        program = system_paths.find_helper("bwrap", self.agents_write)
+        if program is None:
+            raise UnconfinedError(_NO_BUBBLEWRAP)
+        return program
+
+    @cached_property
+    def _slirp4netns(self) -> str | None:
+        return system_paths.find_helper("slirp4netns", self.agents_write)
 
     def command(self, argv: Sequence[str], sandbox: Sandbox, environment: Mapping[str, str]) -> Command:
         """Return how a program is started confined. It inherits nothing but ``environment``.
@@ -177,9 +185,9 @@ class Confinement:
 
     def _with_real_places(self, sandbox: Sandbox, environment: Mapping[str, str]) -> Sandbox:
         """Return the sandbox with all that it reads, each place where it really is: what is hidden is compared with these."""
-        more = (*self.readable, *map(Path, system_paths.more_programs(environment)))
         # What the process may change, it could have changed when it ran before, as an MCP server does.
         agents_write = descriptors.inodes([*map(str, (*self.agents_write, *sandbox.changeable))])
+        more = (*self.readable, *map(Path, system_paths.more_programs(environment, agents_write)))
 
         def real(path: Path) -> Path:
             return Path(descriptors.real_path(str(path.expanduser().absolute()), agents_write))
@@ -194,13 +202,12 @@ class Confinement:
 
     def _network(self) -> dict[str, object]:
         """Return what leads a sandbox to other machines, and neither to this one nor to private networks that aren't listed."""
-        program = shutil.which("slirp4netns")
-        if self.backend != "bubblewrap" or program is None:
+        if self.backend != "bubblewrap" or self._slirp4netns is None:
             raise UnconfinedError(
                 "this machine can't give a confined process the network without its own loopback: "
                 "install bubblewrap and slirp4netns"
             )
-        return {"program": program, "closed": closed_networks(), "open": list(self.networks)}
+        return {"program": self._slirp4netns, "closed": closed_networks(), "open": list(self.networks)}
 
     def _refuse_own_places_that_agents_write(self, sandbox: Sandbox) -> None:
         """What is noted is removed outside of the sandbox, and scripts are copied beside the temporary directory."""
@@ -301,7 +308,7 @@ def find(wanted: Confinement) -> Confinement:
     """
     wanted = replace(wanted, hidden=tuple(path.resolve() for path in wanted.hidden))
     why: list[str] = []
-    for backend, missing in _candidates(wanted.tool_user):
+    for backend, missing in _candidates(wanted):
         confinement = replace(wanted, backend=backend, why=tuple(why))
         problem = missing or confinement.works()
         if problem is None:
@@ -310,7 +317,7 @@ def find(wanted: Confinement) -> Confinement:
     return replace(wanted, backend=None, why=tuple(why))
 
 
-def _candidates(tool_user: str | None) -> list[tuple[Backend, str | None]]:
+def _candidates(wanted: Confinement) -> list[tuple[Backend, str | None]]:
     """Return the ways to confine, the strongest first, and of each what this machine lacks for it."""
     if not sys.platform.startswith("linux"):
         return [("bubblewrap", "needs Linux"), ("landlock", "needs Linux")]
@@ -319,11 +326,12 @@ def _candidates(tool_user: str | None) -> list[tuple[Backend, str | None]]:
         return [("bubblewrap", unknown), ("landlock", unknown)]
     version = landlock_version()
     old = f"this kernel has Landlock {version or 'off'}, and {NEEDED_VERSION} is needed (Linux 6.7)"
+    bwrap = system_paths.find_helper("bwrap", wanted.agents_write)
     ways: list[tuple[Backend, str | None]] = [
-        ("bubblewrap", None if shutil.which("bwrap") else "the program bwrap is not installed"),
+        ("bubblewrap", None if bwrap else _NO_BUBBLEWRAP),
         ("landlock", None if version >= NEEDED_VERSION else old),
     ]
-    return ways if tool_user is None else [*ways, ("user", _cannot_become(tool_user))]
+    return ways if wanted.tool_user is None else [*ways, ("user", _cannot_become(wanted.tool_user))]
 
 
 def _cannot_become(tool_user: str) -> str | None:

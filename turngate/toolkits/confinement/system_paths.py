@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
+
+from turngate.toolkits.confinement import descriptors
 
 PROGRAMS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/snap")
 TOOLCHAINS: Final = (
@@ -48,19 +51,52 @@ def programs() -> tuple[str, ...]:
     return tuple(path for path in PROGRAMS if os.path.lexists(path))
 
 
-def more_programs(environment: Mapping[str, str]) -> tuple[str, ...]:
+def more_programs(environment: Mapping[str, str], agents_write: Collection[descriptors.Inode]) -> tuple[str, ...]:
     """Return what else has to be readable for programs on the PATH and for this Python, outside the system's own places.
 
-    The directories on the PATH, this Python's prefixes, and what version managers have installed.
+    The directories on the PATH, this Python's prefixes, and what version managers have installed; not those that a link below
+    a directory of ``agents_write`` leads to.
     """
     home = Path("~").expanduser()
-    on_path = map(Path, environment.get("PATH", "").split(os.pathsep))
-    wanted = [*(home / name for name in TOOLCHAINS), Path(sys.prefix), Path(sys.base_prefix), *on_path]
     places: dict[str, None] = {}
-    for path in (each.resolve() for each in wanted if each.is_absolute()):
-        if path != Path("/") and path.is_dir() and not _below(str(path), (*PROGRAMS, *places)):
-            places[str(path)] = None
+    for each in (
+        *(home / name for name in TOOLCHAINS),
+        Path(sys.prefix),
+        Path(sys.base_prefix),
+        *_on_path(environment),
+    ):
+        with suppress(OSError):  # it is not there, or a link that an agent may have made
+            path = descriptors.real_path(str(each), agents_write)
+            if path != "/" and Path(path).is_dir() and not _below(path, (*PROGRAMS, *places)):
+                places[path] = None
     return tuple(places)
+
+
+def find_helper(name: str, agents_write: Iterable[Path]) -> str | None:
+    """Return a program that Turngate itself starts, unconfined: the one beside this Python, else the first on the PATH; or None.
+
+    On the PATH, only those count that no agent can have put there: relative directories don't, and neither do those in
+    ``agents_write`` or below, nor those that a link there leads to. Blocking: looks at the file system.
+    """
+    beside = Path(sys.executable).parent / name
+    if _is_program(beside):
+        return str(beside)
+    roots = tuple(os.path.realpath(each) for each in agents_write)
+    guarded = descriptors.inodes(roots)
+    for file in (place / name for place in _on_path(os.environ)):
+        with suppress(OSError):  # as above
+            if _is_program(file) and not _below(descriptors.real_path(str(file), guarded), roots):
+                return str(file)
+    return None
+
+
+def _on_path(environment: Mapping[str, str]) -> Iterator[Path]:
+    """Yield the absolute directories on the PATH: what a relative one is depends on where a program was started."""
+    return (Path(each) for each in environment.get("PATH", "").split(os.pathsep) if each.startswith("/"))
+
+
+def _is_program(file: Path) -> bool:
+    return file.is_file() and os.access(file, os.X_OK)
 
 
 def toolchain_variables() -> dict[str, str]:

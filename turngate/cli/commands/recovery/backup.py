@@ -38,6 +38,7 @@ from turngate.store.connection import binding_of
 from turngate.store.database import Connection, Database
 from turngate.store.events import audit, events
 from turngate.text.plain_text import plain
+from turngate.toolkits.confinement.system_paths import find_helper
 
 MANIFEST: Final = "manifest.json"
 STORE: Final = {"sqlite": "store.db", "postgresql": "store.dump"}
@@ -189,18 +190,18 @@ async def _dump(settings: Settings, database: Database, target: Path) -> tuple[s
     async with database.read() as conn:
         snapshot = (await conn.execute(text("SELECT pg_export_snapshot()"))).scalar_one()
         at, head = as_text(now()), await log_end(conn)
-        command = [program("pg_dump"), "--format=custom", "--no-owner", f"--snapshot={snapshot}", f"--file={target}"]
-        await asyncio.to_thread(run, command, settings)
+        options = ["--format=custom", "--no-owner", f"--snapshot={snapshot}", f"--file={target}"]
+        await asyncio.to_thread(run, [program("pg_dump", settings), *options], settings)
     return at, head
 
 
-def program(name: str) -> str:
+def program(name: str, settings: Settings) -> str:
     """Return the path of a client program of PostgreSQL. Raises ConfigurationError when it is missing."""
-    path = shutil.which(name)
+    path = find_helper(name, settings.workspaces or ())
     if path is None:
         raise ConfigurationError(
-            f"{name} is not on this machine's PATH. Install PostgreSQL's client programs of the server's version or newer "
-            "(Debian: postgresql-client)"
+            f"{name} is not on this machine's PATH, outside of the directories where runs work. Install PostgreSQL's client "
+            "programs of the server's version or newer (Debian: postgresql-client)"
         )
     return path
 

@@ -343,7 +343,7 @@ async def _restore_postgresql(
                     "into that: the old one stays as it is"
                 )
             await conn.execute(sqlalchemy.text(f"CREATE TABLE IF NOT EXISTS {schema.MARK} ()"))
-        command = [program("pg_restore"), "--no-owner", "--exit-on-error", "--single-transaction"]
+        command = [program("pg_restore", settings), "--no-owner", "--exit-on-error", "--single-transaction"]
         await asyncio.to_thread(run, [*command, str(directory / STORE["postgresql"])], settings)
         await _verify(settings, database, manifest)
         done = await _hold(database, manifest, later)

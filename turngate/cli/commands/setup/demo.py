@@ -36,6 +36,7 @@ from turngate.runtime.app_loader import load_app
 from turngate.runtime.settings import Settings, load_settings
 from turngate.runtime.telemetry import configure_logging
 from turngate.store.access import tokens
+from turngate.toolkits.confinement.system_paths import find_helper
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail
 from turngate.wire.runs import RunDetail
@@ -299,8 +300,6 @@ class DemoProject:
 
 def copy_project(path: Path) -> DemoProject:
     """Copy the project to a new directory and commit it there. Raises ConfigurationError without git."""
-    if shutil.which("git") is None:
-        raise ConfigurationError("git is not on PATH, and the demo's agent commits its work: install git")
     with as_file(files("turngate.cli").joinpath("demo_project")) as source:
         shutil.copytree(source, path, ignore=shutil.ignore_patterns("__pycache__"))
     _git(path, "init", "-q", "-b", "main")
@@ -310,8 +309,11 @@ def copy_project(path: Path) -> DemoProject:
 
 
 def _git(path: Path, *arguments: str) -> str:
+    git = find_helper("git", (path,))
+    if git is None:
+        raise ConfigurationError("git is not on PATH, and the demo's agent commits its work: install git")
     try:
-        done = subprocess.run(["git", *arguments], cwd=path, capture_output=True, text=True, check=True)
+        done = subprocess.run([git, *arguments], cwd=path, capture_output=True, text=True, check=True)
     except subprocess.CalledProcessError as error:
         raise ConfigurationError(f"git {arguments[0]} failed in {path}: {error.stderr.strip()}") from None
     return done.stdout

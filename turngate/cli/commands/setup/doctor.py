@@ -170,7 +170,7 @@ async def _temporal_program(settings: Settings) -> Finding:
     if settings.temporal_address is not None:
         return Finding(what, "not needed, TEMPORAL_ADDRESS is set")
     try:
-        program = temporal_binary()
+        program = temporal_binary(settings.workspaces or ())
         done = await asyncio.to_thread(
             subprocess.run, [str(program), "--version"], capture_output=True, text=True, timeout=10, check=True
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import shutil
 import stat
 from collections.abc import Awaitable, Callable
@@ -364,6 +365,20 @@ def test_a_command_that_hangs_is_ended(
     monkeypatch.setattr(signed_heads, "COMMAND_SECONDS", 0.2)
     signing(store, key, heads, audit_heads_command="sleep 600")
     assert "TURNGATE_AUDIT_HEADS_COMMAND took longer than" in caplog.text
+
+
+def test_i13_the_command_is_not_taken_from_where_runs_work(
+    store: Path, key: Path, heads: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I13: a program of its name there, which an agent may have written, is none."""
+    programs = tmp_path / "shop" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "send-heads").write_text("#!/bin/sh\ncat\n")
+    (programs / "send-heads").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    with pytest.raises(ConfigurationError, match="'send-heads' is not on PATH, outside"):
+        signing(store, key, heads, audit_heads_command="send-heads", workspaces=(programs.parent,))
+    assert not heads.exists()
 
 
 def test_a_key_that_protects_nothing_is_refused(store: Path, key: Path, heads: Path, tmp_path: Path) -> None:
