@@ -128,12 +128,15 @@ class Filling:
             "path": f"{self.text}/below", "agents.tools": f"{self.name}, look",
             "schedule_id": "sched_1", "overlap": "skip", "timetable": json.dumps({"every_seconds": 60}),
             "extensions": json.dumps([{"call": "call_ok", "budget": "tokens", "by": "100", "at": THEN}]),
-            "schedules.input": self.text, "api_tokens.scopes": "requests:read", "runs.world": "w1", "worlds.digest": "w1",
-            "worlds.content": RunOverrides(
-                agent=self.text, instructions=self.text, tools=(self.text,), policy=self.text
-            ).model_dump_json(),
+            "schedules.input": self.text, "api_tokens.scopes": "requests:read",
+            "runs.world": self.overrides.digest, "worlds.digest": self.overrides.digest,
+            "worlds.content": self.overrides.model_dump_json(),
             "pattern": json.dumps({"tool": self.in_json, "fixed": {self.in_json: self.value}, "open": ["x"]}),
         }  # fmt: skip
+
+    @property
+    def overrides(self) -> RunOverrides:
+        return RunOverrides(agent=self.text, instructions=self.text, tools=(self.text,), policy=self.text)
 
     @property
     def origins(self) -> Origins:
