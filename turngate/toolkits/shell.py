@@ -47,12 +47,15 @@ MAX_TIMEOUT_SECONDS = 3600
 
 _KEPT_VARIABLES = re.compile(r"PATH|HOME|LANG|LC_[A-Z]+|TERM|TMPDIR|USER")
 _GIT_SETTINGS = {
-    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_COUNT": "2",
     "GIT_CONFIG_KEY_0": "safe.bareRepository",
     "GIT_CONFIG_VALUE_0": "explicit",
+    "GIT_CONFIG_KEY_1": "protocol.file.allow",
+    "GIT_CONFIG_VALUE_1": "never",
 }
-"""Git takes no directory with ``HEAD``, ``objects`` and ``refs`` for a repository by itself: in one that the file tools wrote,
-``cd sub && git status`` would run what ``sub/config`` says, and no rule sees that (git-config(1), Git 2.38)."""
+"""Git takes no directory that the file tools wrote for a repository: neither one with ``HEAD``, ``objects`` and ``refs`` by
+itself (git-config(1), Git 2.38), nor ``./origin`` as the remote of ``git push origin`` where no remote has that name. It would
+run what the directory's ``config`` says, and no rule sees that: ``cd sub && git status``."""
 _SECRET_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
 

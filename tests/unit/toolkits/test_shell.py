@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import subprocess
 import time
 from pathlib import Path
 
@@ -97,7 +98,7 @@ async def test_the_environment_is_scrubbed(call, monkeypatch):
         "SHLVL",
         "_",
         "TURNGATE_COMMAND",  # the mark that identifies the command's processes
-        *(f"GIT_CONFIG_{name}" for name in ("COUNT", "KEY_0", "VALUE_0")),
+        *(f"GIT_CONFIG_{name}" for name in ("COUNT", "KEY_0", "VALUE_0", "KEY_1", "VALUE_1")),
     }
 
 
@@ -112,6 +113,30 @@ async def test_git_runs_nothing_of_a_directory_that_looks_like_a_repository(call
         result = await call(bash, command=command)
         assert "cannot use bare repository" in result["output"]
         assert "ran" not in result["output"]
+
+
+@pytest.fixture
+def repository(workspace):
+    """A workspace that is a repository without remotes, and in which file tools wrote a directory that git would push to."""
+    for words in ("init -q -b main", "-c user.name=a -c user.email=a@b commit -q --allow-empty -m 1"):
+        subprocess.run(["git", *words.split()], cwd=workspace, check=True)
+    settings = '[core]\n repositoryformatversion = 0\n bare = true\n alternateRefsCommand = "touch ../ran; true"\n'
+    files = {"HEAD": "ref: refs/heads/main\n", "config": settings, "objects/info/alternates": "../../alt/objects\n"}
+    empty = {"refs/heads/.keep": "", "../alt/objects/info/x": "", "../alt/refs/heads/.keep": ""}
+    for name, text in {**files, **empty, "../alt/HEAD": "ref: refs/heads/main\n"}.items():
+        path = workspace / "origin" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return workspace
+
+
+async def test_git_takes_no_directory_for_a_remote(call, repository):
+    """One that is named like a remote that there isn't: git doesn't run what its settings say. A setting allows it for once."""
+    for command in ("git push origin main", "git fetch origin", "git pull origin main", "git clone origin y"):
+        assert "transport 'file' not allowed" in (await call(bash, command=command))["output"], command
+    assert not list(repository.rglob("ran"))
+    allowed = await call(bash, command="git -c protocol.file.allow=always ls-remote .")
+    assert (allowed["exit_code"], "refs/heads/main" in allowed["output"]) == (0, True)
 
 
 def test_a_name_that_suggests_a_secret_never_passes():
