@@ -25,6 +25,7 @@ from activities.execution.settlement import run_failure
 from activities.planning.control_calls import is_finish
 from turngate.domain.contract import RunToolInput, Wait
 from turngate.domain.digest import idempotency_key
+from turngate.domain.policy.grants import NOT_GRANTED
 from turngate.domain.policy.judged_verdict import with_judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.tools import results
@@ -216,14 +217,12 @@ async def inspect_first(door: Door) -> Redemption | None:
     approval, stale = door.approval, door.approval_is_stale
     if door.findings is not None and (door.findings.for_question or not stale):
         return None
-    checks_precondition = approval is not None and door.tool.precondition is not None
+    checks_precondition = door.approved_with is not None and door.tool.precondition is not None
     if door.agent.hooks or checks_precondition or door.lacks_secrets or (stale and has_more_to_show(door.tool)):
         inspection = door.inspection("question" if stale else "start")
-        if approval is None:
-            return inspection
         # Of an edited call, what the person saw is of the model's own arguments.
-        approved_input = door.call.input if approval.verb == "edit" else None
-        return replace(inspection, approved_with=approval.precondition, approved_input=approved_input)
+        approved_input = door.call.input if approval is not None and approval.verb == "edit" else None
+        return replace(inspection, approved_with=door.approved_with, approved_input=approved_input)
     return None
 
 
@@ -237,6 +236,21 @@ async def require_same_precondition(door: Door) -> Redemption | None:
     if door.approval is None or door.findings is None or not door.findings.changed:
         return None
     return await door.ask_again()
+
+
+async def ask_about_scripts(door: Door) -> Redemption | None:
+    """Judge a call that runs scripts without grants: one was given for a command, and holds no script's content (I6)."""
+    looked = door.findings is not None and door.findings.changed
+    if door.approval is not None or not looked or not door.grant_needs_look:
+        return None
+    while door.grant_needs_look:
+        problem = await door.judge_without_grant()
+        if problem is not None:
+            return await door.refuse(problem)
+    if door.verdict.answer == "allow":  # by a rule, whose author named the command
+        return None
+    why = f"{NOT_GRANTED[0].upper()}{NOT_GRANTED[1:]}. {door.verdict.reason}".rstrip()
+    return _look_for_question(door) or await door.ask_overruled(door.verdict.model_copy(update={"reason": why}))
 
 
 async def take_allowance(door: Door) -> Redemption | None:
@@ -287,6 +301,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     inspect_first,
     require_fresh_approval,
     require_same_precondition,
+    ask_about_scripts,
     take_allowance,
     require_allow,
 )

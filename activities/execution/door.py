@@ -45,6 +45,8 @@ from turngate.store.runs import calls, executions, runs
 
 OTHER_CALL: Final = "the call or its tool is not what was shown when it was allowed; send it again"
 MOVED_ON = "another attempt moved this execution on; looking again"
+DEPENDS_ON_NOTHING = "null"
+"""The precondition of a call that depends on nothing, as JSON."""
 MAX_PRECONDITION_CHARS = 300
 """Of a precondition, in the reason why a person is asked again."""
 
@@ -166,6 +168,19 @@ class Door:
             return False
         return approval.depends_on is None or not self.tool.precondition_keeps_fresh
 
+    @property
+    def grant_needs_look(self) -> bool:
+        """Whether a grant lets processes start that may run more than the arguments say: scripts, which it doesn't hold."""
+        tool = self.tool
+        return self.verdict.grant_id is not None and tool.confinement is not None and tool.precondition is not None
+
+    @property
+    def approved_with(self) -> str | None:
+        """What the call depended on when it was approved, as JSON: nothing, for what a grant holds. None: that isn't compared."""
+        if self.approval is not None:
+            return self.approval.precondition
+        return DEPENDS_ON_NOTHING if self.grant_needs_look else None
+
     # What is on record
 
     async def authorize(self) -> Failure | None:
@@ -260,6 +275,11 @@ class Door:
             payload = {"rule": verdict.rule, "tool_call_id": call_id, "tool": self.tool.name}
             await events.append(self.conn, self.run.id, [("total.counted", payload)])
         return True
+
+    async def judge_without_grant(self) -> Failure | None:
+        """Judge the call as if the grant that allows it did not exist. Returns as :meth:`authorize`."""
+        self._rules = (await self.rules()).without(self.verdict)
+        return await self.authorize()
 
     def inspection(self, purpose: Purpose) -> Inspection:
         """Return what author's code has to be asked before the call may start."""

@@ -25,6 +25,7 @@ from approvals_api.pages.grant_form import LASTS, WINDOWS, grant_form
 from approvals_api.pages.list_place import FIRST_PAGE, PARAMETER, ListPlace, place_of
 from approvals_api.pages.result_text import what_changed
 from approvals_api.pages.templating import Frame, is_later, render, render_block
+from approvals_api.policy.grants import ungrantable
 from approvals_api.policy.offers import offer_of
 from approvals_api.principal import Principal
 from approvals_api.requests import decide as decide_request
@@ -412,6 +413,7 @@ def _draw(
         complaints=complaints,
         around=around,
         grant=grant_form(detail, attempt.typed, admin=around.admin, wanted=attempt.grant),
+        no_grant=ungrantable(detail),
         lasts=LASTS,
         windows=WINDOWS,
         claimed=detail.claimed_by if is_later(detail.claimed_until, frame.now) else None,

@@ -15,7 +15,15 @@ from approvals_api.principal import Principal
 from approvals_api.services import Services
 from turngate.domain.digest import keyed_sha256
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
-from turngate.domain.policy.grants import Grant, GrantPattern, GrantScope, WantedGrant, exact_pattern, with_left_out
+from turngate.domain.policy.grants import (
+    NOT_GRANTED,
+    Grant,
+    GrantPattern,
+    GrantScope,
+    WantedGrant,
+    exact_pattern,
+    with_left_out,
+)
 from turngate.domain.policy.limits import ValueLimit
 from turngate.domain.policy.policy import BUILT_IN_ASKS
 from turngate.domain.policy.totals import Total, grant_owner, text_of_units
@@ -49,6 +57,8 @@ def ungrantable(request: Request | RequestDetail) -> str | None:
     confinement = request.process_confinement if isinstance(request, Request) else request.confinement
     if confinement is not None and confinement.always_asks:
         return "a call that runs unconfined, or asks for the network, needs a person each time"
+    if confinement is not None and request.precondition not in {None, "null"}:
+        return NOT_GRANTED
     if request.risk == "high":
         return "each call of high risk needs its own decision"
     if request.quorum > 1:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from support.engine import OPERATOR, ListModel, Stack, call, says, stack, until
 from temporalio.client import Client
 
+from approvals_api.policy.grants import ungrantable
 from approvals_api.requests.views import request_detail
 from approvals_api.runs import control
+from turngate.domain.policy.grants import NOT_GRANTED
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
@@ -45,6 +48,27 @@ async def test_i6_a_script_that_changes_after_the_approval_is_asked_about_again(
         await engine.decide(second, "approve", decision_id="second")
         assert (await engine.ended(run)).status == "completed"
     assert (tmp_path / "out").read_text() == "second\n"
+
+
+async def test_i6_no_grant_lets_a_command_run_a_script(client: Client, sqlite: Database, tmp_path: Path) -> None:
+    """I6: a grant lets commands run, but not one that runs a script: it is asked about, and no grant is made of its request."""
+    commands = ("echo 'echo unseen > out' > x.sh", "echo yes > other", "sh x.sh")
+    calls = [call("bash", json.dumps({"command": each}), f"b{at}") for at, each in enumerate(commands)]
+    async with stack(client, sqlite, bash, model=ListModel(*map(says, calls), says("Done."))) as engine:
+        run = await engine.start(workspace=str(tmp_path))
+        first = await engine.request(run)
+        assert ungrantable(first) is None
+        pattern = {"tool": "bash", "fixed": {"timeout_seconds": 120, "network": False}, "open": ["command"]}
+        await engine.decide(first, "approve", grant={"pattern": pattern, "scope": "agent", "max_uses": 9})
+        second = await second_request(engine, run, first)
+        assert (tmp_path / "other").read_text() == "yes\n"
+        assert (second.rule, NOT_GRANTED[3:] in second.reason) == ("tool:ask", True)
+        assert "echo unseen > out" in (second.preview or "")
+        assert ungrantable(second) == NOT_GRANTED
+        assert not (tmp_path / "out").exists()
+        await engine.decide(second, "approve")
+        assert (await engine.ended(run)).status == "completed"
+    assert (tmp_path / "out").read_text() == "unseen\n"
 
 
 async def test_a_command_without_scripts_depends_on_nothing(client: Client, sqlite: Database, tmp_path: Path) -> None:

@@ -25,6 +25,9 @@ GrantScope = Literal["run", "agent", "everyone"]
 
 MAX_GRANT_SECONDS: Final = 90 * 24 * 3600
 MAX_GRANT_USES: Final = 10_000
+NOT_GRANTED: Final = (
+    "no grant covers a call that runs scripts: what is in them can change, so each one needs its own decision"
+)
 
 
 class GrantPattern(BaseModel):
