@@ -101,6 +101,14 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
+def no_odd_tools() -> Iterator[None]:
+    """Forget the odd tools of MCP servers that a test listed: a process has one app."""
+    yield
+    if (mcp := sys.modules.get("turngate.toolkits.mcp")) is not None:
+        mcp.ODD_TOOLS.clear()
+
+
+@pytest.fixture(autouse=True)
 def plain_logging() -> None:
     """Log exceptions plainly. Some tests reset structlog at their end, so each test gets this again.
 
