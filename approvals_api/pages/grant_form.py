@@ -21,6 +21,7 @@ from turngate.domain.policy.grants import MAX_GRANT_USES, WantedGrant, exact_pat
 from turngate.domain.policy.limits import COMMANDS, LimitKind, ValueLimit, written_limit, written_total
 from turngate.domain.policy.measures import measured
 from turngate.domain.policy.totals import Per, Total
+from turngate.domain.text.hidden_text import has_hidden
 from turngate.domain.text.json_pointers import decode_arguments
 from turngate.domain.tools.defaults import constant_text
 from turngate.domain.tools.failures import describe_validation
@@ -45,7 +46,7 @@ HOW: Final[Mapping[str, str]] = {
     "prefix": "anything that begins with …",
 }
 MAX_PREFILLED_CHARS: Final = 200
-"""Of a value that the fields for limits begin with."""
+"""Of a value that the fields for limits begin with. One with hidden characters isn't put there: no field can mark them."""
 FIXED: Final = "fixed"
 OPEN: Final = "open"
 
@@ -103,7 +104,7 @@ def grant_form(
 
 
 def _row(request: RequestDetail, place: int, row: ArgumentRow, value: JsonValue, typed: Mapping[str, str]) -> GrantRow:
-    begin = row.text if len(row.text) <= MAX_PREFILLED_CHARS else ""
+    begin = row.text if len(row.text) <= MAX_PREFILLED_CHARS and not has_hidden(row.text) else ""
     own = {name: typed.get(f"grant-{name}-{place}", begin) for name in ("low", "high", "values", "start")}
     return GrantRow(
         place=place,

@@ -11,7 +11,10 @@ import unicodedata
 from collections.abc import Iterator
 from functools import cache
 
-_BLANK_LETTERS = frozenset("\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\u17b5\u180b\u180c\u180d\u180f")
+_BLANK_LETTERS = frozenset(
+    "\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\u17b5\u180b\u180c\u180d\u180f\u2d7f"
+    "\U0001107f\U00013441\U00013442\U00016fe4\U0001d159"
+)
 """Characters that Unicode counts as letters, symbols or marks, and that show nothing."""
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 _VARIATION_SELECTORS = frozenset(range(0xFE00, 0xFE10)) | frozenset(range(0xE0100, 0xE01F0))

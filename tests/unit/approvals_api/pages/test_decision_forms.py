@@ -1,9 +1,12 @@
+import json
+
 import pytest
 from support.html_forms import PostedPage
 from support.planted_pages import pages_of
 from support.planted_text import Filling
 
 from approvals_api.pages.decision_forms import DecisionForms, forms_of, look_of, read_decision
+from approvals_api.pages.grant_form import grant_form
 from turngate.wire.requests import RequestDetail
 
 
@@ -101,6 +104,14 @@ def test_arguments_that_no_form_can_hold_are_edited_as_json():
     for raw in ('{"cents": 1, "cents": 2}', "[1]", "{broken"):
         drawn = forms_of(request_of(input=raw))
         assert (drawn.edit, drawn.raw) == (None, raw)
+
+
+@pytest.mark.parametrize(("text", "begins"), [("plain", "plain"), ("a\u202eb", ""), ("\u200b", ""), ("x" * 201, "")])
+def test_a_limit_begins_with_a_value_that_its_field_can_show(text, begins):
+    """A field can't mark hidden characters, so a value with one isn't put there."""
+    request = request_of(risk="low", rule="tool:ask", input=json.dumps({"note": text}))
+    form = grant_form(request, {}, admin=False, wanted=None)
+    assert [(row.values, row.start, row.text) for row in form.rows] == [(begins, begins, text)]
 
 
 async def test_a_row_is_added_by_a_plain_post(sqlite_template, tmp_path):

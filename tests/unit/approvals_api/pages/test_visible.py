@@ -42,6 +42,11 @@ from turngate.domain.text.hidden_text import escape_hidden, has_hidden, is_hidde
         55296,
         57344,
         65534,
+        0x2D7F,  # joiners, blanks and fillers of scripts that Unicode counts as letters, symbols or marks
+        0x1107F,
+        0x13441,
+        0x16FE4,
+        0x1D159,
     ],
 )
 def test_hidden_characters_are_named(code):
