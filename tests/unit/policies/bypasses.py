@@ -285,6 +285,20 @@ SHELL = [
     ("a profile by arithmetic", PLACES, "cp evil .b$((1))ashrc", "ask"),
     ("a profile by a tilde", PLACES, "cp evil ~root/x", "ask"),
     ("code, where any program is allowed", ANYTHING, "node --test-only -e 'x'", "ask"),
+    *(
+        (f"code of {program}, where any program is allowed", ANYTHING, f"{program} x", "ask")
+        for program in (
+            "julia -e",
+            "Rscript -e",
+            "R -e",
+            "elixir -e",
+            "octave --eval",
+            "ipython3 -c",
+            "sbcl --eval",
+            "nu -c",
+        )
+    ),
+    ("a script of another shell, where any program is allowed", ANYTHING, "yash x", "ask"),
     ("a script, where any program is allowed", ANYTHING, "bash x.sh", "ask"),
     ("scp that starts its server", ANYTHING, "scp -D /tmp/x a b", "ask"),
     ("sftp that starts its server", ANYTHING, "sftp -D /tmp/x", "ask"),

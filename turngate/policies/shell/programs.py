@@ -10,7 +10,7 @@ from turngate.domain.policy.command_line import Word, unknown
 from turngate.policies.shell.options import OptionTable, names, read_options
 from turngate.policies.shell.wrappers import Runs
 
-SHELLS = names("sh bash zsh dash ksh ash mksh rbash csh tcsh fish")
+SHELLS = names("sh bash zsh dash ksh ash mksh rbash yash oksh csh tcsh fish")
 _FOREIGN_SHELLS = frozenset({"csh", "tcsh", "fish"})
 _SHELL_OPTIONS = OptionTable(
     flags="abcefhlmnprtuvxBCEHPT",
@@ -91,7 +91,11 @@ _INTERPRETERS: dict[str, tuple[str, OptionTable, str]] = {
 _PYTHONS_LAST = re.compile(r"-[bBdEhiIOPqsSuvVx?R]*+[cm].*", re.DOTALL)
 _CODE_MODULES = names("asyncio code idlelib pdb timeit")
 """Modules of Python that run code from their arguments or their input."""
-_OTHERS = "tclsh|rscript|osascript|guile"
+_OTHERS = (
+    "tclsh|wish|rscript|Rscript|R|osascript|guile|racket|sbcl|janet|clojure|bb|julia|octave|elixir|iex|erl|escript|ocaml|ghc|runghc|"
+    "swipl|scala|groovy|jshell|raku|crystal|jython|ipython|micropython|qjs|ts-node|tsx|elvish|nu|xonsh"
+)
+"""Interpreters whose options aren't read: whatever they are given may be code."""
 _VERSIONED = re.compile(rf"(python|pypy|perl|ruby|node|nodejs|php|lua|luajit|{_OTHERS})[0-9.]*w?")
 _ALIASES = {"pypy": "python", "nodejs": "node", "luajit": "lua"}
 
