@@ -224,6 +224,7 @@ class RunTool:
             workspace=None if workspace is None else Path(workspace),
             deadline=now() + timedelta(seconds=redeemed.tool.timeout.total_seconds()),
             precondition=redeemed.precondition,
+            places=redeemed.places,
             partial=lambda text: partial.__setitem__(slice(None), [text]),
             emit=emit,
         )

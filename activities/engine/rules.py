@@ -24,7 +24,7 @@ from turngate.domain.policy.unattended import unattended
 from turngate.domain.tools.defaults import Defaults
 from turngate.domain.tools.external import agent_of_source, is_external, source_of
 from turngate.domain.tools.tool import Tool
-from turngate.policies.facts import DISTRUSTED, UNREADABLE, call_facts, lies_in, without_permissions
+from turngate.policies.facts import DISTRUSTED, UNREADABLE, SeenPaths, call_facts, lies_in, without_permissions
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.policy import grants, policies
@@ -84,8 +84,9 @@ class RulesInForce:
         not known, or no rule needs it. ``decided``: a person has decided this call, so someone attends it whatever the run
         says; or it was let through before. ``may_have_happened``: no one knows whether the same call took effect before.
         """
-        run = self.run
-        facts = None if raw_input is None else cache(partial(call_facts, raw_input, run.workspace, origins, defaults))
+        run, seen = self.run, SeenPaths()
+        look = partial(call_facts, raw_input or "", run.workspace, origins, defaults, seen)
+        facts = None if raw_input is None else cache(look)
         verdict = self._by_rules(tool, params, facts)
         if _is_default(verdict) and self.distrusted is not None:
             if_trusted = evaluate(self.distrusted, tool, params, agent=run.agent, facts=facts)
@@ -93,6 +94,7 @@ class RulesInForce:
                 verdict = verdict.model_copy(update={"reason": DISTRUSTED})
         if not decided:
             verdict = always_asked(verdict, tool, params, may_have_happened=may_have_happened)
+        verdict = verdict.model_copy(update={"places": seen.real})
         return verdict if run.attended or decided else unattended(verdict, tool, run.unattended_asks)
 
     def _by_rules(self, tool: Tool, params: Any, facts: FactsOf | None) -> Verdict:

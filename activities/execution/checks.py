@@ -329,6 +329,7 @@ async def let_through(door: Door) -> Redemption:
         is_last_open=door.is_last_open,
         secrets=findings.secrets or {},
         precondition=findings.precondition,
+        places=door.places,
     )
 
 

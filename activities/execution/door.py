@@ -72,7 +72,7 @@ class Door:
     never let through. ``known_tool``: None when this worker's app no longer has it.
     ``findings``: of author's code that was called because an earlier redemption wanted an inspection; None: of none.
     ``end``: how the start of this very attempt ended, of which no one knows whether it took effect; None: it brings no such news.
-    ``stored_rules``, ``is_last_open``, ``may_have_happened``: as on record.
+    ``stored_rules``, ``is_last_open``, ``may_have_happened``: as on record. ``places``: where its paths led when it was judged last.
     """
 
     engine: Engine
@@ -89,6 +89,7 @@ class Door:
     stored_rules: tuple[int, bool]
     is_last_open: bool
     may_have_happened: bool
+    places: dict[str, str] = field(default_factory=dict, init=False)
     _permission: Permission | None = field(default=None, init=False)
     _rules: RulesInForce | None = field(default=None, init=False)
 
@@ -242,6 +243,7 @@ class Door:
             decided=decided,
             may_have_happened=self.may_have_happened,
         )
+        self.places = verdict.places
         if verdict.answer == "deny":
             return results.denied(verdict.rule, verdict.reason)
         return asked_as_repeat(verdict) if self.is_edited and self.may_have_happened else verdict

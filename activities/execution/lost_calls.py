@@ -315,6 +315,7 @@ async def start_again(door: Door) -> Redeemed:
         lost.idempotency_key,
         attempt=start.attempt,
         secrets=secrets,
+        places=door.places,
     )
 
 

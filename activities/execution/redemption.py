@@ -30,7 +30,7 @@ class Redeemed:
     """The handler may start now, with exactly this input. ``attempt``: which start of it this is, from 1.
 
     ``is_last_open``: the other calls of its step have their results. ``secrets``: the values that its input refers to, by name;
-    they go to the handler, and nowhere else. ``precondition``: as the handler's context has it.
+    they go to the handler, and nowhere else. ``precondition``, ``places``: as the handler's context has them.
     """
 
     tool: Tool
@@ -42,6 +42,7 @@ class Redeemed:
     is_last_open: bool = False
     secrets: Mapping[str, str] = field(default_factory=dict)
     precondition: str | None = None
+    places: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,10 @@ from turngate import (
     Invocation,
     Limits,
     Ok,
+    Policy,
     ProbeAnswer,
     Proceed,
+    Rule,
     ToolContext,
     ToolFailure,
     Toolkit,
@@ -39,8 +41,9 @@ from turngate.domain.tools.tool import Tool
 from turngate.runtime.app_loader import check_app
 from turngate.store.database import Database
 from turngate.toolkits.control_calls import finish
-from turngate.toolkits.files import read_file
+from turngate.toolkits.files import list_directory, read_file, write_file
 from turngate.toolkits.json_schema import json_schema_tool
+from turngate.toolkits.search import grep
 
 
 class Declined(ToolFailure):
@@ -135,6 +138,40 @@ async def test_the_last_wrap_is_the_outermost_and_only_local_tools_are_wrapped(
         ("inner", "seen x"),
         ("outer", "seen x"),
     ]
+
+
+async def test_i6_a_file_tool_opens_the_place_that_was_judged(client: Client, sqlite: Database, tmp_path: Path) -> None:
+    """A link that takes a directory's place once the call is allowed leads no file tool anywhere."""
+    (tmp_path / "src/d").mkdir(parents=True)
+    (tmp_path / ".git/hooks").mkdir(parents=True)
+    (tmp_path / ".git/hooks/h").write_text("secret\n")
+
+    async def swap(_invocation: Invocation, proceed: Proceed) -> Any:
+        (tmp_path / "src/d").rename(tmp_path / "src/old")
+        (tmp_path / "src/d").symlink_to("../.git/hooks")
+        try:
+            return await proceed()
+        finally:
+            (tmp_path / "src/d").unlink()
+            (tmp_path / "src/old").rename(tmp_path / "src/d")
+
+    tools = (write_file, read_file, list_directory, grep)
+    rule = Rule(name="src", verdict="allow", tools=[each.name for each in tools], paths=["src/**"])
+    kit = Toolkit.of(*tools).wrap(swap)
+    calls = [
+        call("write_file", '{"path": "src/d/new", "text": "evil"}', "w"),
+        call("read_file", '{"path": "src/d/h"}', "r"),
+        call("list_directory", '{"path": "src/d"}', "l"),
+        call("grep", '{"path": "src/d", "pattern": "secret"}', "g"),
+    ]
+    model = ListModel(says(*calls), says("Done."))
+    policy, limits = Policy(rule=[rule]), Limits(concurrency=1)
+    async with stack(client, sqlite, model=model, toolkit=kit, policy=policy, limits=limits) as engine:
+        run = await engine.start(workspace=str(tmp_path))
+        assert (await engine.ended(run)).status == "completed"
+        results = (await engine.results(run)).values()
+    assert {(each.kind, "leads elsewhere" in each.reason) for each in results} == {("outside_workspace", True)}
+    assert [path.name for path in (tmp_path / ".git/hooks").iterdir()] == ["h"]
 
 
 async def answering(invocation: Invocation, proceed: Proceed) -> Any:

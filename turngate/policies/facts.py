@@ -33,6 +33,24 @@ def params_or_arguments(params: Any, raw_input: str) -> Any:
 _UNKNOWN = ResolvedPath(lexical=None, real=None)
 
 
+class SeenPaths:
+    """Where the paths of one call lead: each is looked up once, so that all rules, and the tool after them, mean one place."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[str, str | None], ResolvedPath] = {}
+
+    def __call__(self, text: str, workspace: str | None) -> ResolvedPath:
+        """Return where a path leads, or led when it was first looked up."""
+        if (text, workspace) not in self._places:
+            self._places[text, workspace] = resolve_path(text, workspace)
+        return self._places[text, workspace]
+
+    @property
+    def real(self) -> dict[str, str]:
+        """Path as it is written → its real place, of the paths that were looked up and lead somewhere."""
+        return {text: place.real for (text, _workspace), place in self._places.items() if place.real is not None}
+
+
 def resolve_path(text: str, workspace: str | None) -> ResolvedPath:
     """Return where ``text`` leads; relative paths start at the workspace, and are unknown without one.
 
@@ -72,9 +90,16 @@ DISTRUSTED: Final = (
 
 
 def call_facts(
-    raw_input: str, workspace: str | None, origins: Origins | None = None, defaults: Defaults = ()
+    raw_input: str,
+    workspace: str | None,
+    origins: Origins | None = None,
+    defaults: Defaults = (),
+    seen: SeenPaths | None = None,
 ) -> CallFacts:
-    """Return what rules look at in a call. ``raw_input``: the exact argument text; the rest as of :class:`CallFacts`."""
+    """Return what rules look at in a call. ``raw_input``: the exact argument text; the rest as of :class:`CallFacts`.
+
+    ``seen``: gets the paths that rules look at.
+    """
     try:
         arguments = decode_arguments(raw_input)
     except ValueError:  # the tool's own decoder took what is no strict JSON, such as NaN: no rule is to read it its way
@@ -83,7 +108,7 @@ def call_facts(
         arguments=arguments,
         workspace=workspace,
         read_command=read_command,
-        resolve_path=resolve_path,
+        resolve_path=seen or SeenPaths(),
         origins=origins,
         defaults=defaults,
     )

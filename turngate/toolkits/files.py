@@ -66,7 +66,7 @@ class FileContent(BaseModel):
 @tool(effect="read", ask=False, failures=[OutsideWorkspace, FileUnavailable, NotText, TooLarge], present=show_text)
 async def read_file(params: ReadFileParams, ctx: ToolContext) -> FileContent:
     """Read a text file (UTF-8, at most 2 MB) as it is, without line numbers. `truncated` says that lines follow."""
-    place = Place.inside(ctx.require_workspace(), params.path)
+    place = Place.of_call(ctx, params.path)
     lines = split_lines(await asyncio.to_thread(read_text, place))
     chosen: list[str] = []
     room = MAX_READ_CHARS
@@ -115,7 +115,7 @@ class DirectoryListing(BaseModel):
 @tool(effect="read", ask=False, failures=[OutsideWorkspace, FileUnavailable], present=show_entries)
 async def list_directory(params: ListDirectoryParams, ctx: ToolContext) -> DirectoryListing:
     """List a directory by name, with each entry's type and size. Shows at most 1000 entries."""
-    place = Place.inside(ctx.require_workspace(), params.path)
+    place = Place.of_call(ctx, params.path)
     names, entries = await asyncio.to_thread(_list_entries, place)
     return DirectoryListing(path=place.relative, entries=entries, total=len(names), truncated=len(names) > len(entries))
 
@@ -195,7 +195,7 @@ async def _before_write(params: WriteFileParams, ctx: ToolContext) -> JsonValue:
 )
 async def write_file(params: WriteFileParams, ctx: ToolContext) -> WrittenFile:
     """Create a text file or replace its whole text. Makes missing directories. To change part of a file, use edit_file."""
-    place = Place.inside(ctx.require_workspace(), params.path)
+    place = Place.of_call(ctx, params.path)
     written = await asyncio.to_thread(write_text, place, params.text)
     return _file_written(place, written)
 
@@ -245,7 +245,7 @@ def _change_stamp(place: Place, params: EditFileParams) -> str:
 async def edit_file(params: EditFileParams, ctx: ToolContext) -> WrittenFile:
     """Replace text in a file, literally. `old_text` must occur exactly once, unless `replace_all` is set."""
     try:
-        place = Place.inside(ctx.require_workspace(), params.path)
+        place = Place.of_call(ctx, params.path)
     except NoWorkspaceError as none:
         raise NothingHappened(none.message) from none
 

@@ -80,7 +80,7 @@ class GrepResult(BaseModel):
 )
 async def grep(params: GrepParams, ctx: ToolContext) -> GrepResult:
     """Search file contents with a regular expression. Skips `.git`, binary files and symlinks."""
-    place = Place.inside(ctx.require_workspace(), params.path)
+    place = Place.of_call(ctx, params.path)
     query = params.model_dump() | {"kind": "grep", "prefix": "/".join(place.parts)}
     answer = await _search(place, query)
     if "invalid_pattern" in answer:

@@ -155,7 +155,7 @@ def _read_below(place: Place, parent: int) -> str:
 
 def _existing_mode(place: Place, parent: int) -> int | None:
     """Return the permission bits of the file that is about to be replaced, or None. Raises FileUnavailable: it may not be."""
-    if LOADED_FILES.holds(place.root.joinpath(*place.parts)):
+    if LOADED_FILES.holds(place.real):
         raise FileUnavailable(path=place.path, reason=_LOADED)
     try:
         descriptor = place.open_file(parent)

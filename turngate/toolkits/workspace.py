@@ -14,6 +14,7 @@ that is moved out while it is open is still written to. Processes have their own
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from turngate import ToolFailure
+from turngate import ToolContext, ToolFailure
 from turngate.toolkits.confinement import descriptors, machine
 from turngate.toolkits.private_files import PRIVATE_FILES
 
@@ -122,6 +123,26 @@ class Place:
         """Check ``path``; raises OutsideWorkspace."""
         root = _real_root(workspace)
         return Place(root=root, path=path, parts=resolve_inside(root, path).relative_to(root).parts)
+
+    @staticmethod
+    def of_call(ctx: ToolContext, path: str) -> Place:
+        """Check the path of a call that runs: it must lead where it led when policy judged the call and a person approved it.
+
+        The place is opened without following a link, so what is opened is what was judged. Raises OutsideWorkspace,
+        NoWorkspaceError.
+        """
+        place = Place.inside(ctx.require_workspace(), path)
+        approved = json.loads(ctx.precondition or "null")
+        is_other = isinstance(approved, dict) and approved.get("path") != place.relative
+        if is_other or ctx.places.get(path, str(place.real)) != str(place.real):
+            reason = "the path leads elsewhere than when the call was allowed, so nothing was done; send the call again"
+            raise OutsideWorkspace(path=path, reason=reason)
+        return place
+
+    @property
+    def real(self) -> Path:
+        """The real path."""
+        return self.root.joinpath(*self.parts)
 
     @property
     def relative(self) -> str:

@@ -18,11 +18,12 @@ from turngate.domain.tools.injection import Injected
 
 @dataclass
 class Caller:
-    """Calls tools in one workspace and records their partial output and what they emitted."""
+    """Calls tools in one workspace, as ``approved``, and records their partial output and what they emitted."""
 
     workspace: Path
     partial: list[str] = field(default_factory=list)
     emitted: list[Any] = field(default_factory=list)
+    approved: Any = None
 
     async def __call__(self, tool: Tool, **tool_input: Any) -> dict[str, Any]:
         result = await self._ask(tool.handler, tool, tool_input)
@@ -47,6 +48,7 @@ class Caller:
             idempotency_key="key_1",
             workspace=self.workspace,
             deadline=datetime.now(UTC) + timedelta(hours=2),
+            precondition=None if self.approved is None else json.dumps(self.approved),
             partial=self.partial.append,
             emit=self.emitted.append,
         )

@@ -23,7 +23,7 @@ from turngate.toolkits import text_files
 from turngate.toolkits.edits import AmbiguousEdit, EditFileParams, TextNotFound, apply_edit
 from turngate.toolkits.files import WriteFileParams, edit_file, list_directory, read_file, write_file
 from turngate.toolkits.text_files import MAX_TEXT_BYTES, NotText, TooLarge
-from turngate.toolkits.workspace import FileUnavailable, Place
+from turngate.toolkits.workspace import FileUnavailable, OutsideWorkspace, Place
 
 
 def names(directory: Path) -> list[str]:
@@ -374,6 +374,22 @@ async def test_an_approval_is_for_the_file_at_the_end_of_the_path(call, workspac
     assert seen[0] != seen[1]
     assert "outside the workspace" in seen[2]["unavailable"]
     assert seen[2] == seen[3]
+
+
+@pytest.mark.parametrize(("tool", "tool_input"), CHANGES)
+async def test_an_approved_change_is_made_at_the_place_that_was_approved(call, workspace, tool, tool_input):
+    """A link that takes the file's place after the last check leads the change nowhere."""
+    (workspace / "a.txt").write_text("o\n")
+    (workspace / "b.txt").write_text("o\n")
+    call.approved = await call.precondition(tool, **tool_input)
+    (workspace / "a.txt").unlink()
+    (workspace / "a.txt").symlink_to("b.txt")
+    with pytest.raises(OutsideWorkspace, match="leads elsewhere"):
+        await call(tool, **tool_input)
+    assert (workspace / "b.txt").read_text() == "o\n"
+    (workspace / "a.txt").unlink()
+    (workspace / "a.txt").write_text("o\n")
+    assert (await call(tool, **tool_input))["path"] == "a.txt"
 
 
 async def test_a_precondition_never_fails(call, workspace, monkeypatch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -27,7 +27,8 @@ class ToolContext:
     ``idempotency_key``: the same on every attempt of one call. ``workspace``: the run's directory, or None when the run
     has none. ``deadline``: aware UTC; the call is cancelled then. ``cancelled``: set when the run is interrupted.
     ``precondition``: what the call depends on, as JSON, as it was found unchanged just before the start; None: no person approved
-    the call, or its tool has no precondition.
+    the call, or its tool has no precondition. ``places``: path as the call writes it → the real place that policy judged, of those
+    that a rule looked at: a tool must open no other.
     """
 
     run_id: str
@@ -36,6 +37,7 @@ class ToolContext:
     workspace: Path | None
     deadline: datetime
     precondition: str | None = None
+    places: Mapping[str, str] = field(default_factory=dict)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     partial: Callable[[str], None] = lambda _text: None
     """Keep this text as the call's partial output, should it be cancelled before it returns."""
