@@ -72,7 +72,8 @@ class Door:
     never let through. ``known_tool``: None when this worker's app no longer has it.
     ``findings``: of author's code that was called because an earlier redemption wanted an inspection; None: of none.
     ``end``: how the start of this very attempt ended, of which no one knows whether it took effect; None: it brings no such news.
-    ``stored_rules``, ``is_last_open``, ``may_have_happened``: as on record. ``places``: where its paths led when it was judged last.
+    ``stored_rules``, ``is_last_open``, ``may_have_happened``: as on record. ``places``: where its paths led
+    when it was judged last.
     """
 
     engine: Engine

@@ -18,7 +18,7 @@ from turngate.domain.text.diff import read_diff
 from turngate.domain.text.folds import HEAD_CHARS, FoldedDiff, FoldedText, cut_text, fold_diff, fold_text
 from turngate.domain.text.hidden_text import pieces
 from turngate.domain.tools.defaults import Default, default_rows
-from turngate.domain.tools.preview import command_words
+from turngate.domain.tools.preview import command_words, split_warning
 
 ROOM: Final = 48_000
 """Characters of HTML that a request's page has for its call. With all the rest, the page stays below 100 KB."""
@@ -121,6 +121,8 @@ class ShownArguments:
 class ShownPreview:
     """A tool's preview. ``diff`` or ``text``; ``words``: of a command that is short enough to show each apart.
 
+    ``warning``: with which it begins; empty: with none.
+
     ``unchanged_left_out``: lines of the diff that stay as they are, far from a change, are not on the page.
     ``rest_left_out``: nor is what follows the diff's first screen.
     """
@@ -129,6 +131,7 @@ class ShownPreview:
     text: ShownText | None = None
     diff: FoldedDiff | None = None
     words: Sequence[str] = ()
+    warning: str = ""
     unchanged_left_out: bool = False
     rest_left_out: bool = False
 
@@ -268,7 +271,8 @@ def _preview(kind: str | None, text: str | None, *, must_open: bool, room: Room)
         return ShownPreview(kind=kind, text=drawn, words=apart)
     if text is None:
         return None
-    return ShownPreview(kind="text", text=_text(text, room, must_open=must_open))
+    warning, rest = split_warning(kind, text)
+    return ShownPreview(kind="text", text=_text(rest, room, must_open=must_open), warning=warning)
 
 
 def _diff(diff: FoldedDiff, room: Room) -> ShownPreview:

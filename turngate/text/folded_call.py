@@ -22,7 +22,7 @@ from turngate.domain.text.folds import (
 )
 from turngate.domain.text.json_text import JsonTree
 from turngate.domain.tools.defaults import Default
-from turngate.domain.tools.preview import command_words
+from turngate.domain.tools.preview import command_words, split_warning
 from turngate.text.plain_text import Piece, plain, plain_line
 from turngate.text.presentation import default_lines, diff_lines, exact_arguments
 from turngate.wire.requests import RequestDetail, RequestItem
@@ -87,7 +87,8 @@ def fold_call(request: RequestDetail, *, whole: bool = False) -> FoldedCall:
             arguments=FoldedLines(pieces=[*exact_arguments(request.input), *default_lines(request.defaults)]),
         )
     diff = fold_diff(read_diff(preview)) if preview and request.preview_kind == "diff" else None
-    lines = FoldedLines()
+    warning, preview = split_warning(request.preview_kind, preview)
+    lines = FoldedLines(pieces=[(plain_line(warning, 300), "bold red")] if warning else [])
     if diff is not None:
         _add_diff(lines, diff)
     elif preview:
@@ -110,7 +111,9 @@ def _whole_preview(kind: str | None, preview: str) -> list[Piece]:
         return []
     if kind == "diff":
         return list(diff_lines(read_diff(preview.rstrip("\n")).lines))
-    return list(plain(_preview_text(kind, preview)).split("\n"))
+    warning, preview = split_warning(kind, preview)
+    lines = plain(_preview_text(kind, preview)).split("\n")
+    return [(plain_line(warning, 300), "bold red"), *lines] if warning else list(lines)
 
 
 def _preview_text(kind: str | None, preview: str) -> str:

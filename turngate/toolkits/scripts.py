@@ -2,118 +2,243 @@
 
 They are found generously: of a shell or an interpreter, each word that names a file of the workspace counts, so that no
 option hides the one that runs. Where it is certain which of them runs, the others are only compared, so that a command can
-write the files that it is given. What a script itself starts isn't looked at.
+write the files that it is given; where it isn't, the request says so. What a script itself starts isn't looked at.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from turngate import ToolFailure
-from turngate.domain.policy.command_line import SimpleCommand, Unparsable, Word
+from turngate.domain.policy.command_line import Commands, SimpleCommand, Unparsable
 from turngate.policies.shell.parser import read_command
 from turngate.policies.shell.programs import SHELLS, interpreter
 from turngate.toolkits.text_files import content_stamp, read_text
 from turngate.toolkits.workspace import Place
 
 MAX_SCRIPTS: Final = 20
+UNCERTAIN: Final = (
+    "What this command runs isn't known: it may run other files than those shown below, or files that change."
+)
 _RUN_FILES: Final = SHELLS | {"source", ".", "make", "gmake", "bun", "deno", "pwsh"}
 _RUN_THE_FIRST: Final = SHELLS | {"source", ".", "python", "perl", "ruby", "php", "lua", "node"}
 """Their first argument, if it is neither an option nor one of ``_WORDS``, is the file that they run."""
 _WORDS: Final = frozenset({"inspect", "debug"})
+_FLAGS: Final = {**dict.fromkeys(SHELLS, re.compile(r"[-+][efuvx]+")), "python": re.compile(r"-[uBEsSIOq]+")}
+"""Options before the file that change nothing about which one runs."""
+_ENTERING: Final = frozenset({"cd", "pushd", "popd", "chroot"})
+_ENTERING_OPTION: Final = re.compile(r"-\w*[CD].*|--(?:ch|cw|cd|dir|work|prefix|root).*|-(?:exec|ok)dir", re.DOTALL)
+_PLAIN_DIRECTORY: Final = re.compile(r"(?:\./|/)?\.?\w[\w.@+ -]*(?:/\.?\w[\w.@+ -]*)*/?")
+_AGAIN: Final = re.compile(r"\b(?:for|while|until|select|trap)\b")
+"""Where one of them is in a line, it may enter a directory more than once."""
+_CODE: Final = re.compile(r"-[a-z]*c")
+_MOST_DIRECTORIES: Final = 20
 
 
 class Script(NamedTuple):
-    """A file that a command may run. ``stamp``: of its content. ``copy``: of that very content; None: not made."""
+    """A file that a command names. ``stamp``: of its content. ``copy``: of that very content; None: not made.
+
+    ``runs``: it may be what runs; else it is only compared.
+    """
 
     place: Place
     stamp: str
+    runs: bool
     copy: Path | None
 
 
-def find(command: str, workspace: Path, copies: Path | None = None) -> list[Script]:
+class Scripts(NamedTuple):
+    """The files that a command names. ``certain``: no others run, but what they start themselves."""
+
+    files: list[Script]
+    certain: bool
+
+    @property
+    def stamps(self) -> dict[str, str]:
+        """Name → stamp of the content."""
+        return {script.place.relative: script.stamp for script in self.files}
+
+    def texts(self) -> str:
+        """Return what the copies of those that may run say, each below its name."""
+        return "".join(f"\n\n--- {each.place.relative}\n{_text(each)}" for each in self.files if each.runs)
+
+
+class _NamedPaths(NamedTuple):
+    """What one program of a command line names, and the directory that it is in, as far as that is known.
+
+    ``script``: the path that it plainly runs; None: any of them, at ``most`` so many if it is certain which.
+    """
+
+    directory: Path
+    paths: list[str]
+    script: str | None = None
+    most: int = 0
+    runs_none: bool = False
+
+    def runs(self, path: str) -> bool:
+        """Tell whether the program may run this path of its."""
+        return not self.runs_none and self.script in {None, path}
+
+
+class _CommandPaths(NamedTuple):
+    """What a command line says. ``directories``: where its paths may begin. ``doubtful``: it may run more than it says."""
+
+    namings: list[_NamedPaths]
+    directories: list[Path]
+    doubtful: bool
+
+
+def find(command: str, workspace: Path, copies: Path | None = None) -> Scripts:
     """Return each script that a command names and that exists; a command that can't be read is taken word by word.
 
     Looks at the disk: at most ``MAX_SCRIPTS`` files. ``copies``: a directory in which those that may run are copied, unless they
     are too large.
     """
-    scripts: dict[tuple[str, ...], Script] = {}
-    for path, runs in sorted(_candidates(command), key=lambda each: not each[1]):
-        copy = copies / str(len(scripts)) if copies is not None and runs else None
+    reading, looks = _read(command), _Looks(workspace, copies)
+    certain = not reading.doubtful
+    for naming in reading.namings:
+        present = looks.files(naming, reading.directories, runs=True)
+        if naming.script is None:
+            certain = certain and len(present) <= naming.most
+        else:
+            certain = certain and present == {looks.file(naming.directory / naming.script, runs=True)}
+    for naming in reading.namings:
+        looks.files(naming, reading.directories, runs=False)
+    return Scripts(list(looks.scripts.values()), certain and not looks.is_full)
+
+
+class _Looks:
+    """What was found in the workspace so far. ``is_full``: there were more scripts than are compared."""
+
+    def __init__(self, workspace: Path, copies: Path | None) -> None:
+        self.scripts: dict[tuple[str, ...], Script] = {}
+        self.is_full = False
+        self._workspace, self._copies = workspace, copies
+
+    def files(self, naming: _NamedPaths, directories: list[Path], *, runs: bool) -> set[object]:
+        """Look for those paths of a program that it may run, or for the others; return which files there are."""
+        paths = [directory / path for path in naming.paths if naming.runs(path) is runs for directory in directories]
+        return {self.file(path, runs=runs) for path in paths} - {None}
+
+    def file(self, path: Path, *, runs: bool) -> object:
+        """Keep a file of the workspace. Return what is the same for each of its names; None: there is no such file."""
+        copy = self._copies / str(len(self.scripts)) if self._copies is not None and runs else None
         try:
-            place = Place.inside(workspace, path)
-            stamp = None if place.parts in scripts else content_stamp(place, copy)
-        except ToolFailure:
-            continue  # a directory, or outside the workspace, where no agent writes
-        if stamp is not None:
-            scripts[place.parts] = Script(place, stamp, copy if copy is not None and copy.exists() else None)
-        if len(scripts) == MAX_SCRIPTS:
-            break
-    return list(scripts.values())
+            place = Place.inside(self._workspace, str(path))
+            if place.parts in self.scripts:
+                return place.parts
+            is_full = len(self.scripts) == MAX_SCRIPTS
+            stamp = content_stamp(place, None if is_full else copy)
+        except ToolFailure:  # a directory, or outside the workspace
+            return _system_file(self._workspace / path)
+        if stamp is None:
+            return None
+        self.is_full = self.is_full or is_full
+        if not is_full:
+            self.scripts[place.parts] = Script(place, stamp, runs, copy if copy is not None and copy.exists() else None)
+        return place.parts
 
 
-def stamps(scripts: Iterable[Script]) -> dict[str, str]:
-    """Return the scripts' names with their contents' stamps."""
-    return {script.place.relative: script.stamp for script in scripts}
+def _system_file(path: Path) -> str | None:
+    """Return the real place of a file where no agent writes, of those that a command sees; None: it is no such file."""
+    real = os.path.realpath(path)
+    shared = ("/dev/", "/proc/", "/tmp/", "/var/tmp/", f"{os.path.realpath(tempfile.gettempdir())}/")  # noqa: S108
+    return real if os.path.isfile(real) and not real.startswith(shared) else None  # noqa: PTH113 - as realpath
 
 
-def texts(command: str, workspace: Path) -> str:
-    """Return the text of the scripts that a command names, each below its name; empty: it names none."""
-    places = [script.place for script in find(command, workspace)]
-    return "".join(f"\n\n--- {place.relative}\n{_text(place)}" for place in places)
-
-
-def _text(place: Place) -> str:
+def _text(script: Script) -> str:
+    if script.copy is None:
+        return "(not shown: too large)"
     try:
-        return read_text(place)
+        return read_text(Place.inside(script.copy.parent, script.copy.name))
     except ToolFailure as failure:
         return f"(not shown: {failure.fields.get('reason', failure.kind)})"
 
 
-def _candidates(command: str) -> Iterator[tuple[str, bool]]:
-    """Yield paths, from the workspace and every directory that the command enters; and whether what is there may run."""
-    commands = read_command(command)
-    if isinstance(commands, Unparsable) or commands.doubts:
-        yield from ((word.strip("'\"`();|&<>"), True) for word in command.split())
+def _read(command: str) -> _CommandPaths:
+    """Read what a command names, and which directories it enters."""
+    commands, top = read_command(command), Path()
     if isinstance(commands, Unparsable):
-        return
-    directories = [Path()]
+        return _CommandPaths([_any_word(command)], [top], doubtful=True)
+    namings = [_any_word(command)] if commands.doubts else []
+    directories, here, entering = [top], top, list[SimpleCommand]()
     for simple in commands.simple:
-        if [word.text for word in simple.words[:1]] == ["cd"]:
-            directories += [directories[-1] / (word.text or "") for word in simple.words[1:2]]
-        for path, runs in _named_by(simple):
-            yield from ((str(directory / path), runs) for directory in directories)
+        if _enters(simple):
+            entering.append(simple)
+            paths = _all_paths(word.text or "" for word in simple.own_words[1:])
+            directories += [start / path for path in paths for start in (here, top)]
+            here = here / paths[0] if paths else here
+        namings += _named_by(simple, here)
+    unclear = not _is_plain(command, commands, entering) and not all(naming.runs_none for naming in namings)
+    directories = list(dict.fromkeys(directories))[:_MOST_DIRECTORIES]
+    return _CommandPaths(namings, directories, bool(commands.doubts) or unclear)
 
 
-def _named_by(command: SimpleCommand) -> Iterator[tuple[str, bool]]:
+def _any_word(command: str) -> _NamedPaths:
+    return _NamedPaths(Path(), _all_paths(word.strip("'\"`();|&<>") for word in command.split()))
+
+
+def _is_plain(command: str, commands: Commands, entering: list[SimpleCommand]) -> bool:
+    """Tell whether it is certain in which directory each part of a command runs."""
+    if any(simple.guessed for simple in commands.simple):
+        return False
+    texts = [command, *(word.text or "" for simple in commands.simple for word in simple.words)]
+    is_once = len(entering) == 1 and not any(map(_AGAIN.search, texts))
+    return not entering or (is_once and _is_plain_cd(entering[0]))
+
+
+def _enters(command: SimpleCommand) -> bool:
+    """Tell whether a command changes its directory, or that of what it runs."""
+    name = Path(command.words[0].text or "").name if command.words else ""
+    if name in _ENTERING:
+        return True
+    runs_others = command.passed > 0 or name in _RUN_FILES or name == "find"
+    return runs_others and any(_ENTERING_OPTION.fullmatch(word.text or "") for word in command.own_words[1:])
+
+
+def _is_plain_cd(command: SimpleCommand) -> bool:
+    program, *operands = [word.text for word in command.words]
+    return program == "cd" and len(operands) == 1 and _PLAIN_DIRECTORY.fullmatch(operands[0] or "") is not None
+
+
+def _named_by(command: SimpleCommand, directory: Path) -> Iterator[_NamedPaths]:
     if not command.words:
         return
     program = command.words[0].text or ""
     if "/" in program:
-        yield program, True
+        yield _NamedPaths(directory, [program, Path(program).name], script=program)
     name = interpreter(Path(program).name) or Path(program).name
     if name not in _RUN_FILES and interpreter(name) is None:
         return
-    is_certain = _is_certain(name, [word.text for word in command.words[1:2]])
-    for at, path in enumerate(map(_operand, command.words[1:])):
-        if path:
-            yield path, at == 0 or not is_certain
+    texts = [word.text or "" for word in command.words[1:]]
+    yield _given_to(name, texts, directory)
 
 
-def _is_certain(program: str, first: list[str | None]) -> bool:
-    """Tell whether a program's first argument, if there is one, is all that it runs: ``python -m black x.py`` runs a module."""
-    match first:
-        case ["-m"]:
-            return program == "python"
-        case [str(text)]:
-            return program in _RUN_THE_FIRST and text not in _WORDS and not text.startswith(("-", "+"))
-    return False
+def _given_to(name: str, texts: list[str], directory: Path) -> _NamedPaths:
+    """Return what the arguments of a shell, an interpreter or the like name."""
+    paths = _all_paths(texts)
+    while texts and name in _FLAGS and _FLAGS[name].fullmatch(texts[0]):
+        texts = texts[1:]
+    first = texts[0] if texts else ""
+    if (name == "python" and first == "-m") or (name in SHELLS and _CODE.fullmatch(first)):
+        return _NamedPaths(directory, paths, runs_none=True)
+    if first and name in _RUN_THE_FIRST and first not in _WORDS and not first.startswith(("-", "+")):
+        return _NamedPaths(directory, [first, *paths], script=first)
+    return _NamedPaths(directory, paths, most=int(name in _RUN_FILES - SHELLS))
 
 
-def _operand(word: Word) -> str | None:
-    """Return the path that a word may be: the value of ``--option=path`` too."""
-    if word.text is None or not word.text.startswith("-"):
-        return word.text
-    return word.text.partition("=")[2]
+def _all_paths(words: Iterable[str]) -> list[str]:
+    return [path for word in words for path in _paths_in(word)]
+
+
+def _paths_in(word: str) -> list[str]:
+    """Return the paths that a word may be: the value of an option, too, and what has the name where that is another place."""
+    value = word
+    if word.startswith("-"):
+        value = word.partition("=")[2] or ("" if word.startswith("--") else word[2:])
+    return [path for path in dict.fromkeys((value, Path(value).name)) if path]

@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import re
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -105,10 +106,14 @@ def scrubbed_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _preview_command(params: BashParams, workspace: Path | None) -> Preview:
-    texts = "" if workspace is None else scripts.texts(params.command, workspace)
-    if not texts:
+    if workspace is None:
         return Preview.command(*_argv(params))
-    return Preview(kind="text", text=f"bash -c\n{params.command}{texts}")
+    with tempfile.TemporaryDirectory() as copies:
+        named = scripts.find(params.command, workspace, Path(copies).resolve())
+        text = f"bash -c\n{params.command}{named.texts()}"
+    if not named.certain:
+        return Preview(kind="warned", text=f"{scripts.UNCERTAIN}\n\n{text}")
+    return Preview(kind="text", text=text) if named.files else Preview.command(*_argv(params))
 
 
 async def _scripts_as_they_are(params: BashParams, ctx: ToolContext) -> JsonValue:
@@ -116,7 +121,7 @@ async def _scripts_as_they_are(params: BashParams, ctx: ToolContext) -> JsonValu
     if ctx.workspace is None:
         return None
     named = await asyncio.to_thread(scripts.find, params.command, ctx.workspace)
-    return {"scripts": {**scripts.stamps(named)}} if named else None
+    return {"scripts": {**named.stamps}} if named.files else None
 
 
 def _argv(params: BashParams) -> tuple[str, str, str]:
@@ -176,14 +181,14 @@ async def _with_approved_scripts(sandbox: Sandbox, params: BashParams, ctx: Tool
         scripts.find, params.command, ctx.require_workspace(), copies if is_mounted else None
     )
     approved = (json.loads(ctx.precondition) or {}).get("scripts", {})
-    current = scripts.stamps(named)
+    current = named.stamps
     changed = sorted(name for name in approved.keys() | current if approved.get(name) != current.get(name))
     if changed:
         raise CommandNotStarted(
             reason=f"{', '.join(changed)} changed after the call was approved, so nothing ran. Send the call again: a person is "
             "asked about it as it is now."
         )
-    mounted = {script.place.parts: script.copy for script in named if script.copy is not None}
+    mounted = {script.place.parts: script.copy for script in named.files if script.copy is not None}
     return replace(sandbox, copies=mounted, readable=(copies,)) if mounted else sandbox
 
 

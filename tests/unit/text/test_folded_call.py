@@ -34,6 +34,7 @@ def texts(lines):
     [
         (None, None, []),
         ("-old", "text", ["-old"]),
+        ("Look!\n\n-old", "warned", [("Look!", "bold red"), "-old"]),
         ('["ls", "a b"]', "command", ["ls 'a b'"]),
         ("-old\n+new\n same\n", "diff", [("-old", "red"), ("+new", "green"), (" same", "")]),
     ],

@@ -74,13 +74,112 @@ NOT_NAMED = [
 @pytest.mark.parametrize(("command", "expected"), NAMED)
 def test_scripts_that_a_command_names_are_found(command: str, expected: set[str], work: Path) -> None:
     """Shells, interpreters, make and programs of the workspace name scripts, wherever the command enters and however quoted."""
-    assert set(scripts.stamps(scripts.find(command, work))) == expected
+    assert set(scripts.find(command, work).stamps) == expected
 
 
 @pytest.mark.parametrize("command", NOT_NAMED)
 def test_other_files_are_not_scripts(command: str, work: Path) -> None:
     """What a command only reads, or what lies outside the workspace, is no script of it."""
-    assert scripts.find(command, work) == []
+    assert scripts.find(command, work).files == []
+
+
+PLAIN = [
+    "ls -C x.sh",
+    "cd sub && ls",
+    "cd -- sub && ls",
+    "sh x.sh out && ./run",
+    "bash -ex ./x.sh",
+    "python3 -u x.py notes.txt",
+    "python3 -m black x.py",
+    "bash -c ./x.sh",
+    "cd sub && sh y.sh",
+    "cd ./sub/ && ./y.sh",
+    "cd {work}/sub && sh y.sh",
+    "make -f build.mk all",
+    "make test",
+    "/usr/bin/env python3 x.py",
+    "git -C sub log && sh x.sh",
+    "timeout 5 sh x.sh",
+]
+UNCERTAIN = [
+    # The place is not plain, or two files have the name there.
+    "cd sub && sh x.sh",
+    "cd -- sub && sh x.sh",
+    "cd -P sub && sh x.sh",
+    "cd sub/../sub && sh x.sh",
+    "builtin cd -- sub; sh x.sh",
+    "command cd -L sub; sh x.sh",
+    "pushd sub && sh x.sh",
+    "env -C sub sh x.sh",
+    "timeout 9 env --chdir=sub sh x.sh",
+    "bash -c 'cd -- sub; sh x.sh'",
+    "cd sub && cd - && sh x.sh",
+    "for i in 1 2; do cd sub; done; ./run",
+    "trap 'cd sub' DEBUG; :; ./run",
+    "cd /tmp && sh x.sh",
+    "cd missing; sh x.sh",
+    "find sub -execdir sh x.sh ';'",
+    "make -C sub -f build.mk",
+    "CDPATH=sub; cd d; sh x.sh",
+    # The file is not plain.
+    "PATH=sub:$PATH . x.sh",
+    "BASH_ENV=sub/x.sh bash x.sh",
+    "sh /proc/self/cwd/x.sh",
+    "exec 3<x.sh; sh /dev/fd/3",
+    "cat x.sh | sh",
+    "sh $x",
+    "cp x.sh /tmp/y; sh /tmp/y",
+    "exec /tmp/y --now",
+    "sh leads-out.sh",
+    "sh missing.sh",
+    "awk -fx.sh",
+    "make -fbuild.mk run",
+    "bash --rcfile x.sh -i",
+    "ruby -C sub x.sh",
+    "node -r ./x.sh x.py",
+    "if ((; sh x.sh",
+]
+
+
+@pytest.mark.parametrize("command", PLAIN)
+def test_i6_what_a_plain_command_runs_is_certain(command: str, work: Path) -> None:
+    """A command that runs what it plainly names, or nothing of the workspace, is shown without a warning."""
+    (work / "sub/x.sh").write_text("echo the other\n")
+    assert scripts.find(command.format(work=work), work).certain
+
+
+@pytest.mark.parametrize("command", UNCERTAIN)
+def test_i6_a_command_that_is_not_plain_is_shown_as_such(command: str, work: Path) -> None:
+    """Where another file may run than the one that is shown, the request begins with a warning."""
+    (work / "sub/x.sh").write_text("echo the other\n")
+    assert bash.preview is not None
+    preview = bash.preview(BashParams(command=command), work)
+    assert preview is not None
+    assert (preview.kind, preview.text.split("\n")[0]) == ("warned", scripts.UNCERTAIN)
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        *[(line, {"x.sh", "sub/x.sh"}) for line in UNCERTAIN[:11]],
+        ("make -fbuild.mk", {"build.mk"}),
+        ("awk -fx.sh", {"x.sh"}),
+        ("sh /proc/self/cwd/x.sh", {"x.sh"}),
+    ],
+)
+def test_i6_each_file_that_may_be_meant_is_compared(command: str, expected: set[str], work: Path) -> None:
+    """Of a name that is not plain, the file in each directory that the command may enter counts."""
+    (work / "sub/x.sh").write_text("echo the other\n")
+    assert scripts.find(command, work).stamps.keys() >= expected
+
+
+def test_i6_more_scripts_than_are_compared_make_a_warning(work: Path) -> None:
+    """A command that names more scripts than are compared is shown with the warning."""
+    for at in range(scripts.MAX_SCRIPTS + 1):
+        (work / f"s{at}.sh").write_text("echo\n")
+    lines = [f"sh s{at}.sh" for at in range(scripts.MAX_SCRIPTS + 1)]
+    assert not scripts.find("; ".join(lines), work).certain
+    assert scripts.find("; ".join(lines[1:]), work).certain
 
 
 def context(workspace: Path | None, precondition: str | None = None) -> ToolContext:
@@ -298,5 +397,5 @@ def test_what_may_run_is_copied(command: str, runs: set[str], work: Path, tmp_pa
     copies = tmp_path / "copies"
     copies.mkdir()
     named = scripts.find(command, work, copies)
-    copied = {script.place.relative: script.copy.read_text() for script in named if script.copy is not None}
+    copied = {script.place.relative: script.copy.read_text() for script in named.files if script.copy is not None}
     assert copied == {name: f"text of {name}\n" for name in runs}

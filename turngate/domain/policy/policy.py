@@ -197,7 +197,7 @@ class Verdict(BaseModel):
     # To be taken at the door. Not stored either.
     share: Share | None = Field(default=None, exclude=True)
     places: dict[str, str] = Field(default={}, exclude=True)
-    """Path as a call writes it → the real place that rules saw. Not stored: the door judges again, and the tool opens no other."""
+    """Path as a call writes it → the real place that rules saw. Not stored: the door judges again."""
 
     def stricter_than(self, planned: Verdict, terms: AskTerms) -> str | None:
         """Return in what this verdict on an edited call is stricter, in words for people; None: in nothing.

@@ -27,7 +27,7 @@ class ToolContext:
     ``idempotency_key``: the same on every attempt of one call. ``workspace``: the run's directory, or None when the run
     has none. ``deadline``: aware UTC; the call is cancelled then. ``cancelled``: set when the run is interrupted.
     ``precondition``: what the call depends on, as JSON, as it was found unchanged just before the start; None: no person approved
-    the call, or its tool has no precondition. ``places``: path as the call writes it → the real place that policy judged, of those
+    the call, or its tool has no precondition. ``places``: path as the call writes it → the real place that rules judged, of those
     that a rule looked at: a tool must open no other.
     """
 

@@ -13,16 +13,16 @@ from typing import Any, Final, Literal
 from turngate.domain.text.diff import read_diff
 from turngate.domain.text.folds import CHANGES, cut_line, more_lines
 
-PreviewKind = Literal["diff", "command", "text"]
+PreviewKind = Literal["diff", "command", "text", "warned"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preview:
     """What will change, for the operator's eyes.
 
-    ``text`` is a unified diff (``diff``), plain text (``text``), or the words of a command as a JSON array
-    (``command``; make it with :meth:`command`): a word may hold spaces and line breaks, and the operator must see which
-    is which.
+    ``text`` is a unified diff (``diff``), plain text (``text``), plain text whose first line is a warning (``warned``), or
+    the words of a command as a JSON array (``command``; make it with :meth:`command`): a word may hold spaces and line
+    breaks, and the operator must see which is which.
     """
 
     kind: PreviewKind
@@ -32,6 +32,14 @@ class Preview:
     def command(*words: str) -> Preview:
         """Return the preview of a command that runs with exactly these words as its argument vector."""
         return Preview(kind="command", text=json.dumps(words, ensure_ascii=False))
+
+
+def split_warning(kind: str | None, text: str) -> tuple[str, str]:
+    """Return the warning with which a preview begins, and the rest; of another kind of preview, "" and all of it."""
+    if kind != "warned":
+        return "", text
+    warning, _, rest = text.partition("\n")
+    return warning, rest.lstrip("\n")
 
 
 LINE_CHARS: Final = 160

@@ -6,6 +6,7 @@ import pytest
 from markupsafe import Markup
 from support.html_text import ShownText
 
+from approvals_api.pages.call_view import Room, show_call
 from approvals_api.pages.templating import _environment
 from approvals_api.runs.step_views import presentation_of
 from turngate.domain.text.hidden_text import is_hidden
@@ -84,6 +85,15 @@ def test_a_diff_and_a_command_are_drawn_as_in_a_preview():
     command = blocks(CommandBlock(argv=("rm", "my dir", "")))
     assert "rm &#39;my dir&#39; &#39;&#39;" in command
     assert command.count("<li>") == 3
+
+
+def test_the_warning_of_a_preview_is_drawn_as_one():
+    """The first line is a warning in red, and the rest is text."""
+    macro = _environment().get_template("blocks.html").module.preview
+    html = macro(show_call("{}", ("warned", f"Look! {HOSTILE}\n\nsh x.sh"), None, risk="high", room=Room()).preview)
+    assert '<p class="warn" role="note"><strong class="unconfined">' in html
+    assert html.index("Look!") < html.index("</strong>") < html.index("sh x.sh")
+    assert ShownText(html).tags <= OURS | {"strong"}
 
 
 @pytest.mark.parametrize(
