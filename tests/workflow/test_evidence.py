@@ -140,7 +140,9 @@ async def change_and_find(database: Database, ledger: evidence.Ledger, table: Ta
     A change that the database itself refuses, because other rows name this one, can't be made.
     """
     async with database.read() as conn:
-        rows = [dict(row) for row in (await conn.execute(table.select())).mappings()]
+        # The oldest first: a message that closes a step has no digest of its own.
+        in_order = table.select().order_by(*(each for each in (table.c.get("created_at"),) if each is not None))
+        rows = [dict(row) for row in (await conn.execute(in_order)).mappings()]
     assert rows, f"no row of {table} to change"
     row = next((each for each in rows if each[column.name] is not None), rows[0])
     changed = {**row, column.name: other(column, row[column.name])}

@@ -152,7 +152,10 @@ CASES: dict[str, tuple[RunSummary, list[CallView], list[ListedRequest], Workflow
     ),
     "code that fails, with a long text": (
         run(paused_at=LATER), [], [], failing(FailingTask(attempt=2, failure="no\nway " * 100)),
-        [("workflow_fails", f"The run's workflow task fails, attempt 2: {'no way ' * 42}no wa…"), ("paused", "It is paused")],
+        [
+            ("workflow_fails", f"The run's workflow task fails, attempt 2: {'no way ' * 39}no way… 420 more characters"),
+            ("paused", "It is paused"),
+        ],
     ),
     "code that fails, and its workers are gone": (
         run(), [], [], replace(failing(FailingTask(attempt=2)), polled=False),
