@@ -32,8 +32,9 @@ _WORDS: Final = frozenset({"inspect", "debug"})
 _FLAGS: Final = {**dict.fromkeys(SHELLS, re.compile(r"[-+][efuvx]+")), "python": re.compile(r"-[uBEsSIOq]+")}
 """Options before the file that change nothing about which one runs."""
 _ENTERING: Final = frozenset({"cd", "pushd", "popd", "chroot"})
-_ENTERING_OPTION: Final = re.compile(r"-\w*[CD].*|--(?:ch|cw|cd|dir|work|prefix|root).*|-(?:exec|ok)dir", re.DOTALL)
-_PLAIN_DIRECTORY: Final = re.compile(r"(?:\./|/)?\.?\w[\w.@+ -]*(?:/\.?\w[\w.@+ -]*)*/?")
+_ENTERING_OPTION: Final = re.compile(r"-\w*[CD]|--(?:ch|cw|cd|dir|work|prefix|root)|-(?:exec|ok)dir\Z")
+"""How an option begins that may name a directory to enter."""
+_PLAIN_NAME: Final = re.compile(r"\.?\w[\w.@+ -]*")
 _AGAIN: Final = re.compile(r"\b(?:for|while|until|select|trap)\b")
 """Where one of them is in a line, it may enter a directory more than once."""
 _CODE: Final = re.compile(r"-[a-z]*c")
@@ -198,12 +199,15 @@ def _enters(command: SimpleCommand) -> bool:
     if name in _ENTERING:
         return True
     runs_others = command.passed > 0 or name in _RUN_FILES or name == "find"
-    return runs_others and any(_ENTERING_OPTION.fullmatch(word.text or "") for word in command.own_words[1:])
+    return runs_others and any(_ENTERING_OPTION.match(word.text or "") for word in command.own_words[1:])
 
 
 def _is_plain_cd(command: SimpleCommand) -> bool:
     program, *operands = [word.text for word in command.words]
-    return program == "cd" and len(operands) == 1 and _PLAIN_DIRECTORY.fullmatch(operands[0] or "") is not None
+    if program != "cd" or len(operands) != 1:
+        return False
+    names = (operands[0] or "").removeprefix("./").removeprefix("/").removesuffix("/").split("/")
+    return all(_PLAIN_NAME.fullmatch(each) for each in names)
 
 
 def _named_by(command: SimpleCommand, directory: Path) -> Iterator[_NamedPaths]:

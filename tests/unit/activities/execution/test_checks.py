@@ -581,6 +581,7 @@ def test_every_check_is_in_the_one_order() -> None:
         "inspect_first",
         "require_fresh_approval",
         "require_same_precondition",
+        "ask_about_scripts",
         "take_allowance",
         "require_allow",
     ]
