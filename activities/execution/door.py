@@ -40,13 +40,11 @@ from turngate.store.connection import Connection, note
 from turngate.store.events import events
 from turngate.store.policy import grants, totals
 from turngate.store.requests import requests
-from turngate.store.requests.requests import Request
+from turngate.store.requests.requests import DEPENDS_ON_NOTHING, Request
 from turngate.store.runs import calls, executions, runs
 
 OTHER_CALL: Final = "the call or its tool is not what was shown when it was allowed; send it again"
 MOVED_ON = "another attempt moved this execution on; looking again"
-DEPENDS_ON_NOTHING = "null"
-"""The precondition of a call that depends on nothing, as JSON."""
 MAX_PRECONDITION_CHARS = 300
 """Of a precondition, in the reason why a person is asked again."""
 

@@ -54,10 +54,13 @@ def ungrantable(request: Request | RequestDetail) -> str | None:
     """Return why no grant can answer calls like this one, in words for people; None when one can."""
     if request.kind != "approval":
         return "only approvals of calls can become grants"
-    confinement = request.process_confinement if isinstance(request, Request) else request.confinement
+    if isinstance(request, Request):
+        confinement, depends_on = request.process_confinement, request.depends_on
+    else:
+        confinement, depends_on = request.confinement, request.precondition
     if confinement is not None and confinement.always_asks:
         return "a call that runs unconfined, or asks for the network, needs a person each time"
-    if confinement is not None and request.precondition not in {None, "null"}:
+    if confinement is not None and depends_on is not None:
         return NOT_GRANTED
     if request.risk == "high":
         return "each call of high risk needs its own decision"

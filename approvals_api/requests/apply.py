@@ -159,14 +159,15 @@ async def win(conn: Connection, request: Request, principal: Principal, decision
     edited: dict[str, str] = {}
     if decision.verb == "edit":
         decision, edited = await _edit(conn, request, decision)
-    result = await _apply(conn, request, decision)
+    closed = await _of_closed_call(conn, request, decision)
+    result = await _apply(conn, request, decision, is_closed=bool(closed))
     ending = _ending(request, decision, status)
     is_stored = request.quorum > 1 and decision.verb == "approve"
     writes = requests.decision_writes(request.id, ending, None if is_stored else decision)
     granted = await _grant(conn, request, principal, decision)
     digests = events.digests(result={request.tool_call_id: result}, running=edited)
     unseen = await _unseen(conn, request, decision)
-    payload = {**_payload(request, principal, decision, status), **await _of_closed_call(conn, request, decision)}
+    payload = {**_payload(request, principal, decision, status), **closed}
     decided = ("request.decided", {**payload, **unseen, **digests})
     *_stored, settled = await events.append(conn, request.run_id, [decided, *granted], writes=writes)
     if not settled:
@@ -235,15 +236,15 @@ def _ending(request: Request, decision: Decision, status: RequestStatus) -> requ
     )
 
 
-async def _apply(conn: Connection, request: Request, decision: Decision) -> str | None:
-    """Write the call's result, if the decision is one, and return its digest."""
+async def _apply(conn: Connection, request: Request, decision: Decision, *, is_closed: bool) -> str | None:
+    """Write the call's result, if the decision is one, and return its digest. ``is_closed``: the run's end closed the call."""
     run_id, call_id = request.run_id, request.tool_call_id
     if decision.verb == "reject":
         return await calls.settle(
             conn, run_id, call_id, results.rejected(decision.decided_by, decision.message), nonce=request.nonce
         )
     if decision.verb == "respond" and request.kind == "outcome":
-        return await _resolve(conn, request, decision)
+        return await _resolve(conn, request, decision, is_closed=is_closed)
     if decision.verb == "respond" and decision.args is None:
         return await calls.settle(
             conn, run_id, call_id, Ok(value={"operator_response": decision.message}), nonce=request.nonce
@@ -278,7 +279,7 @@ async def _edit(conn: Connection, request: Request, decision: Decision) -> tuple
     return replace(decision, digest=digest), {call.tool_call_id: running_digest(changed)}
 
 
-async def _resolve(conn: Connection, request: Request, decision: Decision) -> str | None:
+async def _resolve(conn: Connection, request: Request, decision: Decision, *, is_closed: bool) -> str | None:
     """Write a person's answer about a call whose worker was lost, and return the digest of the call's result.
 
     None: ``did_not_happen``, which lets the door start it once more; or the call was closed when its run ended, and the answer
@@ -298,7 +299,7 @@ async def _resolve(conn: Connection, request: Request, decision: Decision) -> st
             partial="" if execution is None else execution.partial_output,
         )
         return await calls.settle(conn, run_id, call_id, unknown, nonce=request.nonce)
-    if await _of_closed_call(conn, request, decision):
+    if is_closed:
         await executions.resolve_unknown(conn, run_id=run_id, tool_call_id=call_id, state="failed")
     return None
 

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
-from temporalio.api.workflowservice.v1 import (
-    DescribeNamespaceRequest,
-)
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import (

@@ -58,6 +58,8 @@ from turngate.wire.requests import RequestItem
 # Written out, not bound: only so do the planners see that an index of the pending requests alone will do.
 _PENDING = requests.c.status == literal_column("'pending'")
 _PREVIEW_KIND: Final[TypeAdapter[PreviewKind]] = TypeAdapter(PreviewKind)
+DEPENDS_ON_NOTHING: Final = "null"
+"""The precondition of a call that depends on nothing, as JSON."""
 CACHED_QUERIES: Final = 256
 """Building a query costs more than running it, and people look through the same few filters all day."""
 MOST_SEARCHED: Final = 10_000
@@ -445,7 +447,7 @@ class Request(ListedRequest):
     @property
     def depends_on(self) -> str | None:
         """What the call depended on when it was asked for, as JSON; None: on nothing, or its tool does not say."""
-        return None if self.precondition == "null" else self.precondition
+        return None if self.precondition == DEPENDS_ON_NOTHING else self.precondition
 
     @property
     def process_confinement(self) -> ProcessConfinement | None:
