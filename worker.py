@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any, Final
 from temporalio.client import Client
 from temporalio.worker import WorkerDeploymentConfig
 
-from activities.call_model import CallModel
-from activities.close_step import CloseStep
-from activities.engine.engine import Engine, ModelResolver
-from activities.escalation import Escalation
-from activities.execution.large_results import built_in_toolkit
-from activities.open_scheduled import OpenScheduled
-from activities.run_tool import RunTool
-from activities.settle_call import SettleCall
-from activities.steer_run import SteerRun
+from turngate.activities.call_model import CallModel
+from turngate.activities.close_step import CloseStep
+from turngate.activities.engine.engine import Engine, ModelResolver
+from turngate.activities.escalation import Escalation
+from turngate.activities.execution.large_results import built_in_toolkit
+from turngate.activities.open_scheduled import OpenScheduled
+from turngate.activities.run_tool import RunTool
+from turngate.activities.settle_call import SettleCall
+from turngate.activities.steer_run import SteerRun
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.worker_group import Lane, WorkerGroup
 from turngate.runtime.workflow_code import SANDBOX
 from turngate.runtime.workspaces import Workspaces
 from turngate.store.database import Database
-from workflows import lanes
-from workflows.agent_turn import AgentTurn
-from workflows.scheduled_start import ScheduledStart
+from turngate.workflows import lanes
+from turngate.workflows.agent_turn import AgentTurn
+from turngate.workflows.scheduled_start import ScheduledStart
 
 if TYPE_CHECKING:
     from turngate.runtime.traces.current import CurrentSpans
@@ -79,7 +79,7 @@ class WorkerOptions:
 
     Attributes:
         max_cached_workflows: runs that stay in memory between two of their tasks.
-        tool_calls_at_once: the others wait in Temporal, as on every lane of :mod:`workflows.lanes`.
+        tool_calls_at_once: the others wait in Temporal, as on every lane of :mod:`turngate.workflows.lanes`.
         model_requests_at_once: None: they share the tools' slots.
         graceful_shutdown_seconds: how long running activities may continue after the worker must stop.
         deployment: the worker's build; None: it has none, so it takes every run.

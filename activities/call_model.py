@@ -15,20 +15,20 @@ from sqlalchemy.exc import IntegrityError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.engine.costs import cost_micros
-from activities.engine.engine import Engine
-from activities.engine.error_log import Where, keeping_crashes
-from activities.engine.external_agents import external_response
-from activities.engine.heartbeats import heartbeating
-from activities.engine.lost_workers import judging
-from activities.engine.run_step import RunStep
-from activities.model.fork_summary import ForkSummary
-from activities.model.model_call import Attempt, ModelAnswer, ModelCall, failed_request, failure_of
-from activities.planning.budgets import extension_call
-from activities.planning.dry_run import DryPlanner
-from activities.planning.judge import StepJudge
-from activities.planning.planner import PlannedStep, Planner, StepResponse
-from activities.runs.step_boundary import StepBoundary, StepStart, after_step, open_next
+from turngate.activities.engine.costs import cost_micros
+from turngate.activities.engine.engine import Engine
+from turngate.activities.engine.error_log import Where, keeping_crashes
+from turngate.activities.engine.external_agents import external_response
+from turngate.activities.engine.heartbeats import heartbeating
+from turngate.activities.engine.lost_workers import judging
+from turngate.activities.engine.run_step import RunStep
+from turngate.activities.model.fork_summary import ForkSummary
+from turngate.activities.model.model_call import Attempt, ModelAnswer, ModelCall, failed_request, failure_of
+from turngate.activities.planning.budgets import extension_call
+from turngate.activities.planning.dry_run import DryPlanner
+from turngate.activities.planning.judge import StepJudge
+from turngate.activities.planning.planner import PlannedStep, Planner, StepResponse
+from turngate.activities.runs.step_boundary import StepBoundary, StepStart, after_step, open_next
 from turngate.domain import contract
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import CallModelInput, NextStep, StepPlan

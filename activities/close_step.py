@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from temporalio import activity
 
-from activities.engine.engine import Engine
-from activities.runs.ending import end_run
-from activities.runs.step_boundary import after_step, open_next, recorded_next
-from activities.steer_run import CANCELLED
+from turngate.activities.engine.engine import Engine
+from turngate.activities.runs.ending import end_run
+from turngate.activities.runs.step_boundary import after_step, open_next, recorded_next
+from turngate.activities.steer_run import CANCELLED
 from turngate.domain import contract
 from turngate.domain.contract import CloseStepInput, CloseStepResult
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from temporalio import activity
 
-from activities.engine.engine import Engine
+from turngate.activities.engine.engine import Engine
 from turngate.domain import contract
 from turngate.domain.contract import ClimbLadderInput, RecordExpiryInput, RecordExpiryResult
 from turngate.domain.tools import results

@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 from temporalio import activity
 
-from activities.engine.engine import Engine
+from turngate.activities.engine.engine import Engine
 from turngate.domain import contract
 from turngate.domain.contract import ChildRun, OpenScheduledInput, OpenScheduledResult
 from turngate.store.runs import runs

@@ -15,21 +15,30 @@ from pydantic import JsonValue
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.call_model import CallModel
-from activities.engine.author_code import MOST_VIEWS_OVERDUE, await_author, in_own_thread
-from activities.engine.engine import Engine, OrderLock
-from activities.engine.error_log import Where, keeping_crashes, quoted, report
-from activities.engine.heartbeats import heartbeating
-from activities.engine.lost_workers import judging
-from activities.execution.checks import redeem
-from activities.execution.door import Door
-from activities.execution.executor import Reporter, Unknown, execute
-from activities.execution.lost_calls import note_orderly_stop, waiting_resolution
-from activities.execution.preflight import Findings, Inspection, inspect
-from activities.execution.progress import reporting
-from activities.execution.redemption import AskAgain, Decided, Delegated, Redeemed, Settled, Stopped, UnknownEnd, Waits
-from activities.execution.settlement import CallResult, end_payload, finish, run_failure
-from activities.runs.step_boundary import StepStart
+from turngate.activities.call_model import CallModel
+from turngate.activities.engine.author_code import MOST_VIEWS_OVERDUE, await_author, in_own_thread
+from turngate.activities.engine.engine import Engine, OrderLock
+from turngate.activities.engine.error_log import Where, keeping_crashes, quoted, report
+from turngate.activities.engine.heartbeats import heartbeating
+from turngate.activities.engine.lost_workers import judging
+from turngate.activities.execution.checks import redeem
+from turngate.activities.execution.door import Door
+from turngate.activities.execution.executor import Reporter, Unknown, execute
+from turngate.activities.execution.lost_calls import note_orderly_stop, waiting_resolution
+from turngate.activities.execution.preflight import Findings, Inspection, inspect
+from turngate.activities.execution.progress import reporting
+from turngate.activities.execution.redemption import (
+    AskAgain,
+    Decided,
+    Delegated,
+    Redeemed,
+    Settled,
+    Stopped,
+    UnknownEnd,
+    Waits,
+)
+from turngate.activities.execution.settlement import CallResult, end_payload, finish, run_failure
+from turngate.activities.runs.step_boundary import StepStart
 from turngate.domain import contract
 from turngate.domain.agents.hooks import HookedCall, RunScope
 from turngate.domain.contract import RunToolInput, RunToolResult

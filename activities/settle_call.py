@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 
 from temporalio import activity
 
-from activities.engine.engine import Engine
-from activities.execution.delegation import answer_of
-from activities.execution.settlement import CallResult, end_state, settle
-from activities.planning.control_calls import CONTROL_CALL, result_of
-from activities.runs.ending import end_run
+from turngate.activities.engine.engine import Engine
+from turngate.activities.execution.delegation import answer_of
+from turngate.activities.execution.settlement import CallResult, end_state, settle
+from turngate.activities.planning.control_calls import CONTROL_CALL, result_of
+from turngate.activities.runs.ending import end_run
 from turngate.domain import contract
 from turngate.domain.contract import CloseStepInput, SettleCallInput
 from turngate.domain.requests import ExecutionState

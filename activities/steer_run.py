@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from temporalio import activity
 
-from activities.engine.engine import Engine
+from turngate.activities.engine.engine import Engine
 from turngate.domain import contract
 from turngate.domain.contract import InterruptBelowInput, InterruptBelowResult, ReadControlInput, ReadControlResult
 from turngate.store.runs import orders, recovery, runs

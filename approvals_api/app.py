@@ -15,30 +15,30 @@ from fastapi.routing import iter_route_contexts
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel
 
-from approvals_api import v1
-from approvals_api.events.feed import EventFeed
-from approvals_api.events.notifier import keep_notifying
-from approvals_api.gateway.client import Gateway
-from approvals_api.health import store_problem
-from approvals_api.http.dependencies import ServicesDep
-from approvals_api.http.exact_routes import api_router
-from approvals_api.http.guards import Guards
-from approvals_api.http.openapi import ApiApp, new_app
-from approvals_api.http.problems import RenderPage, install_problems, problem_response, problems
-from approvals_api.http.public_address import require_free_path
-from approvals_api.http.rate_limits import RateLimits
-from approvals_api.pace import Pace
-from approvals_api.pages import STATIC_DIR
-from approvals_api.pages.policy import playground_routes, script_routes
-from approvals_api.pages.routes import render_error
-from approvals_api.pages.routes import routers as page_routers
-from approvals_api.recovery.redelivery import keep_redelivering
-from approvals_api.requests.precedents import keep_adding
-from approvals_api.retention.apply import keep_retention
-from approvals_api.runs.start import start_recorded
-from approvals_api.schedules.sync import keep_schedules
-from approvals_api.services import Services
-from approvals_api.settings import ApiSettings, OidcSettings
+from turngate.approvals_api import v1
+from turngate.approvals_api.events.feed import EventFeed
+from turngate.approvals_api.events.notifier import keep_notifying
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.health import store_problem
+from turngate.approvals_api.http.dependencies import ServicesDep
+from turngate.approvals_api.http.exact_routes import api_router
+from turngate.approvals_api.http.guards import Guards
+from turngate.approvals_api.http.openapi import ApiApp, new_app
+from turngate.approvals_api.http.problems import RenderPage, install_problems, problem_response, problems
+from turngate.approvals_api.http.public_address import require_free_path
+from turngate.approvals_api.http.rate_limits import RateLimits
+from turngate.approvals_api.pace import Pace
+from turngate.approvals_api.pages import STATIC_DIR
+from turngate.approvals_api.pages.policy import playground_routes, script_routes
+from turngate.approvals_api.pages.routes import render_error
+from turngate.approvals_api.pages.routes import routers as page_routers
+from turngate.approvals_api.recovery.redelivery import keep_redelivering
+from turngate.approvals_api.requests.precedents import keep_adding
+from turngate.approvals_api.retention.apply import keep_retention
+from turngate.approvals_api.runs.start import start_recorded
+from turngate.approvals_api.schedules.sync import keep_schedules
+from turngate.approvals_api.services import Services
+from turngate.approvals_api.settings import ApiSettings, OidcSettings
 from turngate.domain.errors import UnavailableError
 from turngate.runtime.loop_watch import LoopWatch
 from turngate.runtime.traces.export import keep_tracing, name_span
@@ -46,7 +46,7 @@ from turngate.store.database import Database
 from turngate.wire.playground import Playground
 
 if TYPE_CHECKING:
-    from approvals_api.access.oidc import OidcProvider
+    from turngate.approvals_api.access.oidc import OidcProvider
 
 __all__ = ["ApiSettings", "create_api_app", "create_app", "documented_app"]
 
@@ -126,7 +126,7 @@ def create_api_app(
 
 
 def _oidc_provider(settings: OidcSettings) -> OidcProvider:
-    from approvals_api.access.oidc import OidcProvider  # noqa: PLC0415 - its libraries are slow to import, and few need them
+    from turngate.approvals_api.access.oidc import OidcProvider  # noqa: PLC0415 - its libraries are slow to import, and few need them
 
     return OidcProvider(settings)
 

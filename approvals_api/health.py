@@ -19,10 +19,10 @@ from typing import Final, get_args
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from approvals_api.gateway.task_queues import QueueLook
-from approvals_api.retention.overview import retention_status
-from approvals_api.runs.stalled import FailingFire, failing_fires, stalled_among, stuck_page
-from approvals_api.services import Services
+from turngate.approvals_api.gateway.task_queues import QueueLook
+from turngate.approvals_api.retention.overview import retention_status
+from turngate.approvals_api.runs.stalled import FailingFire, failing_fires, stalled_among, stuck_page
+from turngate.approvals_api.services import Services
 from turngate.domain.errors import TurngateError, UnavailableError
 from turngate.domain.text.durations import span
 from turngate.domain.tools.external import is_external

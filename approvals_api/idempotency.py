@@ -9,8 +9,8 @@ from typing import Final, Generic, TypeVar
 from pydantic import BaseModel
 from sqlalchemy.exc import IntegrityError
 
-from approvals_api.principal import Principal
-from approvals_api.services import Services
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError, InvalidInputError
 from turngate.store.access import idempotent_answers

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from approvals_api.principal import Principal
+from turngate.approvals_api.principal import Principal
 from turngate.domain.errors import InvalidInputError, TooManyRequestsError
 
 BREATH_SECONDS: Final = 10

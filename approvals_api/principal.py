@@ -1,4 +1,4 @@
-"""Who sends a request. A value: it knows neither cookies nor HTTP (``approvals_api.http.authentication`` makes it)."""
+"""Who sends a request. A value: it knows neither cookies nor HTTP (``turngate.approvals_api.http.authentication`` makes it)."""
 
 from __future__ import annotations
 

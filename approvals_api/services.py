@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from approvals_api.events.feed import EventFeed
-from approvals_api.gateway.client import Gateway
-from approvals_api.pace import Pace
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.events.feed import EventFeed
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.pace import Pace
+from turngate.approvals_api.settings import ApiSettings
 from turngate.store.database import Database
 
 

@@ -95,7 +95,7 @@ class ApiSettings:
     notifications are sent; empty: nowhere. ``temporal_pages``: the address of
     Temporal's pages of workflows, without the slash and the id; None: not known. ``workspaces``: where runs may work; the
     workers must say the same.
-    ``approval_pace``: calls that one person may approve within ten seconds (:mod:`approvals_api.pace`); 0: any number.
+    ``approval_pace``: calls that one person may approve within ten seconds (:mod:`turngate.approvals_api.pace`); 0: any number.
     ``offer_rule_after``: approved calls like one, from which on a rule is offered; 0: never.
     ``policy_four_eyes``: whether stored rules that may loosen wait for a second admin.
     ``deployment_name``: under which Temporal groups the workers' builds. ``disk``: the directory of the store; None: it is on

@@ -29,7 +29,7 @@ from support.recycled_postgres import Recycled
 from support.statement_cache import compiled_once
 from support.tools import Bench
 
-from activities.engine import bounded_flush
+from turngate.activities.engine import bounded_flush
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.access import passwords

@@ -14,7 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from turngate.domain import contract
     from turngate.domain.contract import InterruptBelowInput, InterruptBelowResult
     from turngate.domain.runs.turn_state import TurnState
-    from workflows import activity_options
+    from turngate.workflows import activity_options
 
 Result = TypeVar("Result")
 

@@ -25,7 +25,7 @@ from temporalio.worker import (
 
 with workflow.unsafe.imports_passed_through():
     from turngate.domain import contract
-    from workflows.labels import is_ordered
+    from turngate.workflows.labels import is_ordered
 
 MODELS: Final = ".models"
 RECORDS: Final = ".records"

@@ -8,8 +8,8 @@ with workflow.unsafe.imports_passed_through():
     from turngate.domain import contract
     from turngate.domain.contract import ReadControlInput, ReadControlResult
     from turngate.domain.runs.turn_state import TurnState
-    from workflows import activity_options
-    from workflows.in_flight import InFlight
+    from turngate.workflows import activity_options
+    from turngate.workflows.in_flight import InFlight
 
 
 class RunControl:

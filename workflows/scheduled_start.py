@@ -21,8 +21,8 @@ with workflow.unsafe.imports_passed_through():
         OpenScheduledResult,
         ScheduledStartInput,
     )
-    from workflows import activity_options
-    from workflows.labels import labels_of_child
+    from turngate.workflows import activity_options
+    from turngate.workflows.labels import labels_of_child
 
 FIRE_AT = SearchAttributeKey.for_datetime("TemporalScheduledStartTime")
 """The instant on the timetable, jitter apart (https://docs.temporal.io/schedule)."""

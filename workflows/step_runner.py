@@ -31,11 +31,11 @@ with workflow.unsafe.imports_passed_through():
     )
     from turngate.domain.requests import RequestStatus
     from turngate.domain.runs.turn_state import TurnState
-    from workflows import activity_options
-    from workflows.endings import Ending, describe_failure
-    from workflows.in_flight import InFlight
-    from workflows.labels import labels_of_child
-    from workflows.run_control import RunControl
+    from turngate.workflows import activity_options
+    from turngate.workflows.endings import Ending, describe_failure
+    from turngate.workflows.in_flight import InFlight
+    from turngate.workflows.labels import labels_of_child
+    from turngate.workflows.run_control import RunControl
 
 
 @dataclass

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from activities.engine.engine import Engine
+from turngate.activities.engine.engine import Engine
 from turngate.domain.agents.app import Agent
 from turngate.domain.conversation.messages import Usage
 from turngate.domain.runs.budgets import is_free

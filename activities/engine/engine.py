@@ -16,10 +16,10 @@ from weakref import WeakValueDictionary
 import svcs
 from temporalio.exceptions import ApplicationError
 
-from activities.engine.external_agents import agent_named, agent_of
-from activities.engine.overrides import OverridesCache
-from activities.engine.rules import RulesInForce, StoredRules, in_force
 from turngate import __version__
+from turngate.activities.engine.external_agents import agent_named, agent_of
+from turngate.activities.engine.overrides import OverridesCache
+from turngate.activities.engine.rules import RulesInForce, StoredRules, in_force
 from turngate.domain import contract
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.model_profiles import Profiles

@@ -19,7 +19,7 @@ from typing import Final
 
 import structlog
 
-from activities.engine.engine import Engine
+from turngate.activities.engine.engine import Engine
 from turngate.domain.crashes import crashes_go_to
 from turngate.domain.errors import TurngateError
 from turngate.domain.text.bounds import ends, head, size

@@ -20,7 +20,7 @@ from typing import Any, Final
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.engine.engine import Engine
+from turngate.activities.engine.engine import Engine
 from turngate.domain.errors import UnavailableError
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection

@@ -9,9 +9,9 @@ from typing import Any
 
 import svcs
 
-from activities.engine import author_code
-from activities.engine.author_code import await_author, call_injected
-from activities.engine.engine import Engine
+from turngate.activities.engine import author_code
+from turngate.activities.engine.author_code import await_author, call_injected
+from turngate.activities.engine.engine import Engine
 from turngate.domain.crashes import report_crash
 from turngate.domain.digest import idempotency_key
 from turngate.domain.tools.context import ToolContext

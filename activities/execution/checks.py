@@ -15,14 +15,14 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from activities.engine.engine import Engine
-from activities.engine.error_log import at_call
-from activities.execution import delegation, external_calls, lost_calls
-from activities.execution.door import Door, not_run
-from activities.execution.preflight import Findings, Inspection
-from activities.execution.redemption import Redeemed, Redemption, Settled, UnknownEnd, Waits
-from activities.execution.settlement import run_failure
-from activities.planning.control_calls import is_finish
+from turngate.activities.engine.engine import Engine
+from turngate.activities.engine.error_log import at_call
+from turngate.activities.execution import delegation, external_calls, lost_calls
+from turngate.activities.execution.door import Door, not_run
+from turngate.activities.execution.preflight import Findings, Inspection
+from turngate.activities.execution.redemption import Redeemed, Redemption, Settled, UnknownEnd, Waits
+from turngate.activities.execution.settlement import run_failure
+from turngate.activities.planning.control_calls import is_finish
 from turngate.domain.contract import RunToolInput, Wait
 from turngate.domain.digest import idempotency_key
 from turngate.domain.policy.grants import NOT_GRANTED

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from activities.engine.engine import Engine
-from activities.execution.door import Door
-from activities.execution.redemption import Delegated, Settled, Waits
-from activities.execution.settlement import Start, tell_started
-from activities.planning.control_calls import CONTROL_CALL, read_control_call, result_of, wait_of
+from turngate.activities.engine.engine import Engine
+from turngate.activities.execution.door import Door
+from turngate.activities.execution.redemption import Delegated, Settled, Waits
+from turngate.activities.execution.settlement import Start, tell_started
+from turngate.activities.planning.control_calls import CONTROL_CALL, read_control_call, result_of, wait_of
 from turngate.domain.contract import ChildRun, Wait
 from turngate.domain.conversation.messages import Message, user_message
 from turngate.domain.crashes import report_crash

@@ -1,6 +1,6 @@
 """The door to a tool's handler: one call in one transaction, with what is on record about it and what may be written.
 
-:class:`Door` reads and writes; :mod:`activities.execution.checks` decides, check by check, whether it opens. Only a
+:class:`Door` reads and writes; :mod:`turngate.activities.execution.checks` decides, check by check, whether it opens. Only a
 :class:`Redeemed` lets a handler start; every other result means that it does not (I2, I3, I6).
 """
 
@@ -10,15 +10,15 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final, Self
 
-from activities.engine.engine import Engine
-from activities.engine.rules import RulesInForce
-from activities.execution import settlement
-from activities.execution.preflight import Findings, Inspection, Purpose
-from activities.execution.redemption import AskAgain, Settled, UnknownEnd
-from activities.execution.settlement import CallResult, Start
-from activities.planning.control_calls import read_control_call
-from activities.planning.origins import StepOrigins
-from activities.planning.requests import Question, rendered_summary, request_id_of, still_waiting_call
+from turngate.activities.engine.engine import Engine
+from turngate.activities.engine.rules import RulesInForce
+from turngate.activities.execution import settlement
+from turngate.activities.execution.preflight import Findings, Inspection, Purpose
+from turngate.activities.execution.redemption import AskAgain, Settled, UnknownEnd
+from turngate.activities.execution.settlement import CallResult, Start
+from turngate.activities.planning.control_calls import read_control_call
+from turngate.activities.planning.origins import StepOrigins
+from turngate.activities.planning.requests import Question, rendered_summary, request_id_of, still_waiting_call
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import RunToolInput
 from turngate.domain.digest import derived_id, idempotency_key

@@ -21,7 +21,7 @@ import svcs
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from activities.engine.author_code import ServiceError, call_injected, in_own_task, is_from_outside
+from turngate.activities.engine.author_code import ServiceError, call_injected, in_own_task, is_from_outside
 from turngate.domain.conversation.clipping import MAX_WHOLE_CHARS, excerpt_of_unkeepable
 from turngate.domain.text.sentences import as_sentence
 from turngate.domain.tools import results

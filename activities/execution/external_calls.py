@@ -9,10 +9,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from activities.execution import lost_calls
-from activities.execution.door import Door
-from activities.execution.redemption import Redeemed, Redemption, Waits
-from activities.execution.settlement import Start, end_state, tell_started
+from turngate.activities.execution import lost_calls
+from turngate.activities.execution.door import Door
+from turngate.activities.execution.redemption import Redeemed, Redemption, Waits
+from turngate.activities.execution.settlement import Start, end_state, tell_started
 from turngate.domain.contract import Wait
 from turngate.domain.text.sentences import as_sentence
 from turngate.domain.tools.failures import MAX_REASON_CHARS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from activities.engine.engine import Engine
-from activities.planning.budgets import extend_budget_tool
 from turngate import ToolContext, ToolFailure, Toolkit, tool
+from turngate.activities.engine.engine import Engine
+from turngate.activities.planning.budgets import extend_budget_tool
 from turngate.domain.conversation.clipping import READ_RESULT, clipped
 from turngate.domain.tools.results import Failure, Ok
 from turngate.store.database import Database

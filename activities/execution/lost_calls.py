@@ -1,8 +1,8 @@
 """Calls that started and have no known end: what a retry may do, and who is asked what happened to them (DESIGN §3.6, I3).
 
 The worker was lost while the handler ran; or the handler of a ``once`` call ended in a way that doesn't say whether it took
-effect (:class:`UnknownEnd`). The checks below are passed in order, as those of :mod:`activities.execution.checks` are; a call
-that passes all of them starts once more.
+effect (:class:`UnknownEnd`). The checks below are passed in order, as those of :mod:`turngate.activities.execution.checks` are;
+a call that passes all of them starts once more.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Final
 from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 
-from activities.engine.engine import Engine
-from activities.engine.error_log import Where, note
-from activities.engine.lost_workers import LOST_WORKER
-from activities.execution.door import MOVED_ON, Door, resolution_request_id
-from activities.execution.redemption import AskAgain, Redeemed, Redemption, Settled, Stopped, UnknownEnd
-from activities.execution.settlement import Start, tell_started
-from activities.planning.requests import open_request, ready_call, waiting_call
+from turngate.activities.engine.engine import Engine
+from turngate.activities.engine.error_log import Where, note
+from turngate.activities.engine.lost_workers import LOST_WORKER
+from turngate.activities.execution.door import MOVED_ON, Door, resolution_request_id
+from turngate.activities.execution.redemption import AskAgain, Redeemed, Redemption, Settled, Stopped, UnknownEnd
+from turngate.activities.execution.settlement import Start, tell_started
+from turngate.activities.planning.requests import open_request, ready_call, waiting_call
 from turngate.domain.contract import RunToolInput
 from turngate.domain.requests import LostStart
 from turngate.domain.runs.inbox import urgent_at

@@ -1,7 +1,7 @@
 """Preflight: author's code that is called before a call may start, outside any transaction.
 
 These are the agent's before-hooks, the tool's precondition (is everything as it was when a person approved?) and its probe
-(did a lost call take effect?). They only return findings; :mod:`activities.execution.checks` decides.
+(did a lost call take effect?). They only return findings; :mod:`turngate.activities.execution.checks` decides.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any, Final, Literal
 
 import svcs
 
-from activities.engine import author_code
-from activities.engine.author_code import (
+from turngate.activities.engine import author_code
+from turngate.activities.engine.author_code import (
     MOST_HANDLERS_OVERDUE,
     MOST_VIEWS_OVERDUE,
     await_author,
     call_injected,
     in_own_thread,
 )
-from activities.engine.engine import Engine
-from activities.engine.error_log import Where, keeping_crashes, report
-from activities.engine.preconditions import precondition, precondition_or_failure
-from activities.execution.executor import encode_success
-from activities.planning.requests import take_preview, take_summary
+from turngate.activities.engine.engine import Engine
+from turngate.activities.engine.error_log import Where, keeping_crashes, report
+from turngate.activities.engine.preconditions import precondition, precondition_or_failure
+from turngate.activities.execution.executor import encode_success
+from turngate.activities.planning.requests import take_preview, take_summary
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.hooks import Deny, HookedCall, RunScope
 from turngate.domain.digest import idempotency_key

@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 from pydantic import JsonValue
 
-from activities.engine.bounded_flush import end_or_abandon
+from turngate.activities.engine.bounded_flush import end_or_abandon
 from turngate.domain.tools.results import is_deeper
 from turngate.domain.tools.secrets import mask_text, masked_strings
 from turngate.store.database import Database

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from activities.execution.preflight import Inspection
+from turngate.activities.execution.preflight import Inspection
 from turngate.domain.contract import ChildRun, PlannedCall, Wait
 from turngate.domain.tools.tool import Tool
 from turngate.store.runs import calls, runs

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from activities.engine.engine import Engine
-from activities.execution.large_results import clip_for_model
+from turngate.activities.engine.engine import Engine
+from turngate.activities.execution.large_results import clip_for_model
 from turngate.domain.digest import idempotency_key
 from turngate.domain.requests import ExecutionState
 from turngate.domain.tools.failures import MAX_REASON_CHARS

@@ -1,7 +1,7 @@
 """Compaction: before a conversation is too long for its model, a summary replaces all but its newest messages.
 
 What cannot be summarised is left out when it has to be; a step never fails because a summariser does. How a cut is made and
-stored: :mod:`activities.model.cuts`.
+stored: :mod:`turngate.activities.model.cuts`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
-from activities.engine.engine import Engine
-from activities.engine.run_step import RunStep
-from activities.model.cuts import CutRequest, Cutter
-from activities.model.history import History
-from activities.model.routing import window_of
-from activities.model.summaries import SKIPPED
+from turngate.activities.engine.engine import Engine
+from turngate.activities.engine.run_step import RunStep
+from turngate.activities.model.cuts import CutRequest, Cutter
+from turngate.activities.model.history import History
+from turngate.activities.model.routing import window_of
+from turngate.activities.model.summaries import SKIPPED
 from turngate.domain.agents.context_window import LEFT_AFTER_A_CUT, message_tokens, text_tokens, tools_tokens
 from turngate.domain.errors import ModelError
 from turngate.domain.tools.tool import ToolManifest

@@ -1,7 +1,7 @@
 """Cutting a conversation: a summary, or a note that something is left out, replaces all but its newest messages.
 
 A cut is stored before it is used: a retry, a restart or a fork after it sends the same bytes, which the provider has cached,
-and no summary is paid for twice. When to cut: :mod:`activities.model.compaction`.
+and no summary is paid for twice. When to cut: :mod:`turngate.activities.model.compaction`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from activities.engine.engine import Engine
-from activities.engine.run_step import RunStep
-from activities.model.history import History
-from activities.model.summaries import NoSummaryError, Summariser, Summary
+from turngate.activities.engine.engine import Engine
+from turngate.activities.engine.run_step import RunStep
+from turngate.activities.model.history import History
+from turngate.activities.model.summaries import NoSummaryError, Summariser, Summary
 from turngate.domain.agents.context_window import Context, chosen_cut, is_worth_it, message_tokens, safe_cuts
 from turngate.domain.conversation.messages import Message
 from turngate.domain.conversation.summaries import TASK_CHARS, summary_text, trimmed_text

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from activities.engine.engine import Engine
-from activities.engine.run_step import RunStep
-from activities.model.routing import window_of
-from activities.model.summaries import NoSummaryError, Summariser, Summary
+from turngate.activities.engine.engine import Engine
+from turngate.activities.engine.run_step import RunStep
+from turngate.activities.model.routing import window_of
+from turngate.activities.model.summaries import NoSummaryError, Summariser, Summary
 from turngate.domain.agents.context_window import Context
 from turngate.domain.conversation.messages import Message, user_message
 from turngate.domain.conversation.summaries import carried_over_text

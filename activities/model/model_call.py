@@ -12,16 +12,16 @@ from datetime import datetime, timedelta
 import httpx
 from temporalio.exceptions import ApplicationError
 
-from activities.engine.author_code import await_author
-from activities.engine.costs import timed_request
-from activities.engine.engine import Engine
-from activities.engine.error_log import Where, keeping_crashes, quoted, report
-from activities.engine.rules import RulesInForce
-from activities.engine.run_step import RunStep
-from activities.model.compaction import Compactor
-from activities.model.history import Histories, History
-from activities.model.routing import ModelRouter
-from activities.model.streaming import LiveDeltas
+from turngate.activities.engine.author_code import await_author
+from turngate.activities.engine.costs import timed_request
+from turngate.activities.engine.engine import Engine
+from turngate.activities.engine.error_log import Where, keeping_crashes, quoted, report
+from turngate.activities.engine.rules import RulesInForce
+from turngate.activities.engine.run_step import RunStep
+from turngate.activities.model.compaction import Compactor
+from turngate.activities.model.history import Histories, History
+from turngate.activities.model.routing import ModelRouter
+from turngate.activities.model.streaming import LiveDeltas
 from turngate.domain import contract
 from turngate.domain.agents.structured_output import checked_output, output_schema
 from turngate.domain.contract import ModelFailure

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from activities.engine.author_code import await_author
-from activities.engine.costs import lacks_price
-from activities.engine.engine import Engine, resolved
-from activities.engine.error_log import Where, quoted, report
-from activities.engine.run_step import RunStep
+from turngate.activities.engine.author_code import await_author
+from turngate.activities.engine.costs import lacks_price
+from turngate.activities.engine.engine import Engine, resolved
+from turngate.activities.engine.error_log import Where, quoted, report
+from turngate.activities.engine.run_step import RunStep
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.model_profiles import MAX_SPEC_CHARS, Profiles, falls_back
 from turngate.domain.errors import ConfigurationError, ModelError

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import structlog
 
-from activities.engine.bounded_flush import end_or_abandon
+from turngate.activities.engine.bounded_flush import end_or_abandon
 from turngate.domain.conversation.live_text import LiveText
 from turngate.domain.conversation.messages import Delta, DeltaKind, ModelResponse
 from turngate.domain.conversation.secret_texts import secret_texts

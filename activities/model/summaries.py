@@ -13,10 +13,10 @@ from typing import Final
 import structlog
 from temporalio.exceptions import ApplicationError
 
-from activities.engine.costs import ModelUse, lacks_price, spend, timed_request
-from activities.engine.engine import Engine, resolved
-from activities.engine.run_step import RunStep
-from activities.model.routing import window_of
+from turngate.activities.engine.costs import ModelUse, lacks_price, spend, timed_request
+from turngate.activities.engine.engine import Engine, resolved
+from turngate.activities.engine.run_step import RunStep
+from turngate.activities.model.routing import window_of
 from turngate.domain.agents.context_window import Context, message_tokens, text_tokens
 from turngate.domain.conversation.messages import Message, ModelResponse, Usage
 from turngate.domain.conversation.summaries import request_for_summary, why_unusable

@@ -15,13 +15,13 @@ from decimal import Decimal
 
 from temporalio.exceptions import ApplicationError
 
-from activities.engine.costs import lacks_price
-from activities.engine.engine import Engine
-from activities.engine.rules import RulesInForce
-from activities.engine.run_step import RunStep
-from activities.planning.planner import Admitted, planned_row
-from activities.planning.requests import Question, ready_call, request_id_of, waiting_call
 from turngate import Tool, ToolContext, tool
+from turngate.activities.engine.costs import lacks_price
+from turngate.activities.engine.engine import Engine
+from turngate.activities.engine.rules import RulesInForce
+from turngate.activities.engine.run_step import RunStep
+from turngate.activities.planning.planner import Admitted, planned_row
+from turngate.activities.planning.requests import Question, ready_call, request_id_of, waiting_call
 from turngate.domain import contract
 from turngate.domain.agents.app import Agent, Limits
 from turngate.domain.contract import PlannedCall

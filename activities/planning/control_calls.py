@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from activities.engine.engine import Engine
+from turngate.activities.engine.engine import Engine
 from turngate.domain.contract import Wait
 from turngate.domain.crashes import report_crash
 from turngate.domain.errors import ConfigurationError

@@ -10,9 +10,9 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from activities.engine.rules import RulesInForce
-from activities.planning.control_calls import is_finish, read_control_call
-from activities.planning.planner import (
+from turngate.activities.engine.rules import RulesInForce
+from turngate.activities.planning.control_calls import is_finish, read_control_call
+from turngate.activities.planning.planner import (
     MALFORMED_KINDS,
     Closed,
     PlannedStep,
@@ -22,7 +22,7 @@ from activities.planning.planner import (
     key_of,
     planned_row,
 )
-from activities.planning.requests import ready_call
+from turngate.activities.planning.requests import ready_call
 from turngate.domain.conversation.messages import ToolCallPart
 from turngate.domain.digest import repeat_key
 from turngate.domain.policy.judged_verdict import with_judgement

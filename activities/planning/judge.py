@@ -17,11 +17,11 @@ from typing import Protocol
 import structlog
 from temporalio.exceptions import ApplicationError
 
-from activities.engine.author_code import in_own_task, is_from_outside
-from activities.engine.costs import ModelUse, lacks_price, spend
-from activities.engine.engine import Engine, ModelResolver, resolved
-from activities.engine.run_step import RunStep
-from activities.planning.planner import Admitted, Planner, StepResponse, planned_digest
+from turngate.activities.engine.author_code import in_own_task, is_from_outside
+from turngate.activities.engine.costs import ModelUse, lacks_price, spend
+from turngate.activities.engine.engine import Engine, ModelResolver, resolved
+from turngate.activities.engine.run_step import RunStep
+from turngate.activities.planning.planner import Admitted, Planner, StepResponse, planned_digest
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.conversation.messages import Usage
 from turngate.domain.errors import ConfigurationError

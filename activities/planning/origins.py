@@ -10,9 +10,9 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from activities.engine.engine import Engine
-from activities.engine.rules import RulesInForce
-from activities.model.history import History
+from turngate.activities.engine.engine import Engine
+from turngate.activities.engine.rules import RulesInForce
+from turngate.activities.model.history import History
 from turngate.domain.agents.app import Agent
 from turngate.domain.digest import derived_id
 from turngate.domain.origins.origin import Origins, SourceKind

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from activities.engine.engine import Engine
-from activities.engine.error_log import at_call
-from activities.engine.external_agents import rejected_before
-from activities.engine.preconditions import precondition_or_failure
-from activities.engine.rules import RulesInForce
-from activities.engine.run_step import RunStep
-from activities.model.history import History
-from activities.planning.control_calls import read_control_call
-from activities.planning.origins import QUICK, StepOrigins
-from activities.planning.requests import Question, ready_call, take_preview, take_summary, waiting_call
+from turngate.activities.engine.engine import Engine
+from turngate.activities.engine.error_log import at_call
+from turngate.activities.engine.external_agents import rejected_before
+from turngate.activities.engine.preconditions import precondition_or_failure
+from turngate.activities.engine.rules import RulesInForce
+from turngate.activities.engine.run_step import RunStep
+from turngate.activities.model.history import History
+from turngate.activities.planning.control_calls import read_control_call
+from turngate.activities.planning.origins import QUICK, StepOrigins
+from turngate.activities.planning.requests import Question, ready_call, take_preview, take_summary, waiting_call
 from turngate.domain.contract import MAX_CALLS_PER_STEP, PlannedCall, StepPlan
 from turngate.domain.conversation.malformed import problem_in
 from turngate.domain.conversation.messages import Message, ToolCallPart

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from activities.engine.author_code import MOST_VIEWS_OVERDUE, await_author, in_own_thread
+from turngate.activities.engine.author_code import MOST_VIEWS_OVERDUE, await_author, in_own_thread
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import PlannedCall
 from turngate.domain.crashes import report_crash

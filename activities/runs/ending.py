@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from activities.engine.engine import Engine
-from activities.execution.delegation import effects_below
-from activities.execution.lost_calls import ask_at_end
-from activities.planning.control_calls import CONTROL_CALL
+from turngate.activities.engine.engine import Engine
+from turngate.activities.execution.delegation import effects_below
+from turngate.activities.execution.lost_calls import ask_at_end
+from turngate.activities.planning.control_calls import CONTROL_CALL
 from turngate.domain.contract import CloseStepInput
 from turngate.domain.conversation.messages import Message, TextPart
 from turngate.domain.digest import derived_id

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from temporalio.exceptions import ApplicationError
 
-from activities.planning.control_calls import CONTROL_CALL
+from turngate.activities.planning.control_calls import CONTROL_CALL
 from turngate.domain import contract
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.no_progress import NoProgress, SettledCall, Trail, ended_reason, nudge

@@ -12,12 +12,12 @@ from typing import Literal
 
 from temporalio.exceptions import ApplicationError
 
-from activities.engine.author_code import await_author
-from activities.engine.engine import Engine
-from activities.engine.error_log import Where, report
-from activities.execution.settlement import CallResult, finished_with, run_failure
-from activities.planning.control_calls import carry_out
-from activities.runs.no_progress import ProgressGuard, forget
+from turngate.activities.engine.author_code import await_author
+from turngate.activities.engine.engine import Engine
+from turngate.activities.engine.error_log import Where, report
+from turngate.activities.execution.settlement import CallResult, finished_with, run_failure
+from turngate.activities.planning.control_calls import carry_out
+from turngate.activities.runs.no_progress import ProgressGuard, forget
 from turngate.domain import contract
 from turngate.domain.agents.hooks import RunScope
 from turngate.domain.agents.no_progress import Trail

@@ -12,8 +12,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from approvals_api.http.rate_limits import RateLimits
-from approvals_api.settings import OidcSettings, claim_at
+from turngate.approvals_api.http.rate_limits import RateLimits
+from turngate.approvals_api.settings import OidcSettings, claim_at
 from turngate.domain.errors import ForbiddenError, InvalidInputError, TurngateError
 from turngate.domain.identity import MAX_NAME_CHARS, Via, checked_name, checked_password, normal_password
 from turngate.domain.policy.terms import Role
@@ -23,7 +23,7 @@ from turngate.store.database import Connection, Database
 from turngate.store.events import events
 
 if TYPE_CHECKING:  # its libraries are slow to import, and few APIs have a provider
-    from approvals_api.access.oidc import OidcProvider
+    from turngate.approvals_api.access.oidc import OidcProvider
 
 NAME_CLAIMS: Final = ("preferred_username", "email", "name", "sub")
 """Where a new person's name is looked for, in this order."""

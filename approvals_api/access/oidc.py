@@ -25,7 +25,7 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import JWKRegistry, Key, KeySet
 
-from approvals_api.settings import ATTEMPT_SECONDS, OidcSettings, claim_at, is_loopback
+from turngate.approvals_api.settings import ATTEMPT_SECONDS, OidcSettings, claim_at, is_loopback
 from turngate.domain.errors import ForbiddenError, UnavailableError
 from turngate.http_environment import require_usable
 

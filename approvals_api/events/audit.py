@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from approvals_api.principal import Principal
+from turngate.approvals_api.principal import Principal
 from turngate.domain.errors import InvalidInputError, NotFoundError
 from turngate.store import evidence
 from turngate.store.database import Database

@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from approvals_api.paging import one_page
+from turngate.approvals_api.paging import one_page
 from turngate.domain.errors import ConflictError, NotFoundError
 from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.notifications import message_text

@@ -11,9 +11,9 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, Literal
 
-from approvals_api.events import audit
-from approvals_api.events.story import Sentence, sentences_of
-from approvals_api.principal import Principal
+from turngate.approvals_api.events import audit
+from turngate.approvals_api.events.story import Sentence, sentences_of
+from turngate.approvals_api.principal import Principal
 from turngate.domain.text.hidden_text import marked_text
 from turngate.store.database import Database
 from turngate.wire.events import AuditFilter, AuditItem

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Final
 
-from approvals_api.events.deliveries import RETRIED
-from approvals_api.events.feed import EventFeed
+from turngate.approvals_api.events.deliveries import RETRIED
+from turngate.approvals_api.events.feed import EventFeed
 from turngate.domain.errors import UnavailableError
 from turngate.domain.runs.trace import RunTrace, SpanRef
 from turngate.notifications.configuration import Channel

@@ -8,14 +8,14 @@ from collections.abc import Collection
 from contextlib import aclosing, suppress
 from typing import Final
 
-from approvals_api.external_calls.views import external_view
-from approvals_api.paging import decode_cursor, encode_cursor
-from approvals_api.principal import Principal
-from approvals_api.runs import start as start_run
-from approvals_api.runs.order import CheckedOrder
-from approvals_api.services import Services
-from approvals_api.validation.errors import invalid
-from approvals_api.validation.text import require_storable
+from turngate.approvals_api.external_calls.views import external_view
+from turngate.approvals_api.paging import decode_cursor, encode_cursor
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.runs import start as start_run
+from turngate.approvals_api.runs.order import CheckedOrder
+from turngate.approvals_api.services import Services
+from turngate.approvals_api.validation.errors import invalid
+from turngate.approvals_api.validation.text import require_storable
 from turngate.domain.digest import framed_sha256, repeat_key
 from turngate.domain.errors import ConfigurationError, ConflictError, ForbiddenError, NotFoundError
 from turngate.domain.tools.external import CONVERSATION, MAX_CONVERSATION_CHARS, agent_of_source

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from approvals_api.runs.step_views import in_part
+from turngate.approvals_api.runs.step_views import in_part
 from turngate.domain.errors import NotFoundError
 from turngate.domain.tools.external import source_of
 from turngate.domain.tools.results import Failure

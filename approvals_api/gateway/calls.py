@@ -13,7 +13,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCStatusCode
 
-from approvals_api.gateway.labels import LabelOptions
+from turngate.approvals_api.gateway.labels import LabelOptions
 from turngate.domain import contract
 from turngate.domain.contract import AgentTurnInput
 from turngate.domain.errors import UnavailableError
@@ -48,7 +48,7 @@ async def start_turn(
 ) -> bool:
     """Start the workflow of a run; False when these policies leave an earlier one as it is.
 
-    ``wait``: for the server's answer. ``eager``: as of :class:`approvals_api.gateway.client.Gateway`. Raises what
+    ``wait``: for the server's answer. ``eager``: as of :class:`turngate.approvals_api.gateway.client.Gateway`. Raises what
     :func:`reported` turns into ours.
     """
 

@@ -16,12 +16,12 @@ from datetime import UTC, datetime, timedelta
 from temporalio.client import Client, RPCError
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
-from approvals_api.gateway.calls import reported, start_turn
-from approvals_api.gateway.expedite import expedite_model
-from approvals_api.gateway.labels import Labels, LabelSettings
-from approvals_api.gateway.recovery import WorkflowRecovery
-from approvals_api.gateway.schedules import TemporalSchedules
-from approvals_api.gateway.task_queues import (
+from turngate.approvals_api.gateway.calls import reported, start_turn
+from turngate.approvals_api.gateway.expedite import expedite_model
+from turngate.approvals_api.gateway.labels import Labels, LabelSettings
+from turngate.approvals_api.gateway.recovery import WorkflowRecovery
+from turngate.approvals_api.gateway.schedules import TemporalSchedules
+from turngate.approvals_api.gateway.task_queues import (
     Build,
     QueueLook,
     known_builds,
@@ -30,7 +30,7 @@ from approvals_api.gateway.task_queues import (
     stopping_workers,
     worker_clocks,
 )
-from approvals_api.gateway.workflow_status import FailingWorkflows, WorkflowLook, list_failing, look_at
+from turngate.approvals_api.gateway.workflow_status import FailingWorkflows, WorkflowLook, list_failing, look_at
 from turngate.domain import contract
 from turngate.domain.contract import AgentTurnInput
 from turngate.domain.errors import ConflictError, GoneError, TurngateError
@@ -122,7 +122,7 @@ class Gateway:
     def tell_decided(self, run_id: str, request_id: str) -> None:
         """Tell the run, soon, that the store has news of a request. Never raises and never waits.
 
-        What could not be delivered is logged, and delivered again by :mod:`approvals_api.recovery.redelivery`.
+        What could not be delivered is logged, and delivered again by :mod:`turngate.approvals_api.recovery.redelivery`.
         """
         self._tell_soon(run_id, contract.DECIDED, request_id)
 

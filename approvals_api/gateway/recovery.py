@@ -11,8 +11,8 @@ from typing import Final, Literal
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
-from approvals_api.gateway.calls import reported, start_turn
-from approvals_api.gateway.labels import Labels
+from turngate.approvals_api.gateway.calls import reported, start_turn
+from turngate.approvals_api.gateway.labels import Labels
 from turngate.domain import contract
 from turngate.domain.contract import AgentTurnInput
 from turngate.domain.runs.labels import RunLabels

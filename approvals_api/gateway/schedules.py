@@ -27,8 +27,8 @@ from temporalio.client import (
 )
 from temporalio.common import TypedSearchAttributes
 
-from approvals_api.gateway.calls import reported
-from approvals_api.gateway.labels import Labels, values_of
+from turngate.approvals_api.gateway.calls import reported
+from turngate.approvals_api.gateway.labels import Labels, values_of
 from turngate.domain import contract
 from turngate.domain.agents.schedules import Overlap, Timetable, cron_lines
 from turngate.domain.contract import ScheduledStartInput

@@ -1,6 +1,6 @@
 """What Temporal knows of a live run now: its workflow, the task that fails, who polls, the activities in flight.
 
-Only :class:`approvals_api.gateway.client.Gateway` calls it. It changes nothing and starts nothing.
+Only :class:`turngate.approvals_api.gateway.client.Gateway` calls it. It changes nothing and starts nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
-from approvals_api.gateway.task_queues import OPEN_WORKFLOWS, QueueLook, look_at_queue
+from turngate.approvals_api.gateway.task_queues import OPEN_WORKFLOWS, QueueLook, look_at_queue
 from turngate.domain import contract
 from turngate.domain.errors import UnreadableContentError
 from turngate.runtime.temporal_client import ENCODED_FAILURE

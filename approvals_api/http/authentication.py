@@ -1,7 +1,7 @@
 """Who sends a request: a person by session cookie or a program by bearer token, and what they may do.
 
 Also the two guards that cookies need: the same-origin check of every unsafe request, and the form token of HTML forms.
-Logging in and out is :mod:`approvals_api.access.login`.
+Logging in and out is :mod:`turngate.approvals_api.access.login`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from urllib.parse import quote, unquote, urlsplit
 
 from fastapi import Request, Response
 
-from approvals_api.http.public_address import public_address, public_path
-from approvals_api.principal import Principal
-from approvals_api.settings import ATTEMPT_SECONDS
+from turngate.approvals_api.http.public_address import public_address, public_path
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.settings import ATTEMPT_SECONDS
 from turngate.domain.errors import ForbiddenError, UnauthenticatedError, UnavailableError
 from turngate.domain.identity import ROLE_SCOPES
 from turngate.domain.runs.trace import read_traceparent
 from turngate.store.access import people, sessions, tokens
 
 if TYPE_CHECKING:
-    from approvals_api.services import Services
+    from turngate.approvals_api.services import Services
 
 SESSION_COOKIE = "turngate_session"
 HOST_PREFIX = "__Host-"

@@ -14,12 +14,12 @@ from typing import Annotated, Any, Final
 from fastapi import Depends, Request
 from fastapi.dependencies.models import Dependant
 
-from approvals_api.http.authentication import authenticate
-from approvals_api.http.rate_limits import RateLimits, hold_connection
-from approvals_api.principal import Principal
-from approvals_api.runs import ownership
-from approvals_api.runs.ownership import Sight
-from approvals_api.services import Services
+from turngate.approvals_api.http.authentication import authenticate
+from turngate.approvals_api.http.rate_limits import RateLimits, hold_connection
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.runs import ownership
+from turngate.approvals_api.runs.ownership import Sight
+from turngate.approvals_api.services import Services
 from turngate.domain.errors import ForbiddenError, UnavailableError
 from turngate.store.access.access import Scope
 from turngate.store.runs import runs

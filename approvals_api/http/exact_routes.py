@@ -15,8 +15,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from approvals_api.http.problems import API_PREFIX
-from approvals_api.validation.exact_json import parse_body
+from turngate.approvals_api.http.problems import API_PREFIX
+from turngate.approvals_api.validation.exact_json import parse_body
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.text.suggestions import did_you_mean
 

@@ -13,10 +13,10 @@ from typing import Final
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from approvals_api.http.problems import problem_response
-from approvals_api.http.security_headers import ONLY_HTTPS, SECURITY_HEADERS
-from approvals_api.requests.answer_check import MAX_ARGS_CHARS
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.http.problems import problem_response
+from turngate.approvals_api.http.security_headers import ONLY_HTTPS, SECURITY_HEADERS
+from turngate.approvals_api.requests.answer_check import MAX_ARGS_CHARS
+from turngate.approvals_api.settings import ApiSettings
 from turngate.runtime import log_ids
 from turngate.wire.external_calls import MAX_REPORT_CHARS
 

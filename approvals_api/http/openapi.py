@@ -19,11 +19,11 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic import BaseModel
 from starlette.types import ASGIApp
 
-from approvals_api.http.authentication import SESSION_COOKIE, cookie_name_at
-from approvals_api.http.dependencies import SCOPES_OF
-from approvals_api.http.problems import InvalidInputProblem, Problem, problem_described
-from approvals_api.http.public_address import PublicAddress
 from turngate import __version__
+from turngate.approvals_api.http.authentication import SESSION_COOKIE, cookie_name_at
+from turngate.approvals_api.http.dependencies import SCOPES_OF
+from turngate.approvals_api.http.problems import InvalidInputProblem, Problem, problem_described
+from turngate.approvals_api.http.public_address import PublicAddress
 from turngate.store.access.access import Scope
 from turngate.wire.events import DeltaView, EventView, ProgressView
 

@@ -20,9 +20,9 @@ from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 
-from approvals_api.http.authentication import keep_wanted_page
-from approvals_api.http.security_headers import SECURITY_HEADERS
-from approvals_api.validation.errors import member_of
+from turngate.approvals_api.http.authentication import keep_wanted_page
+from turngate.approvals_api.http.security_headers import SECURITY_HEADERS
+from turngate.approvals_api.validation.errors import member_of
 from turngate.domain.errors import InvalidInputError, TooManyRequestsError, TurngateError
 from turngate.domain.text.hidden_text import escape_hidden
 from turngate.domain.text.json_pointers import pointer_of
@@ -71,7 +71,7 @@ class InvalidInputProblem(Problem):
 def problems(meanings: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
     """Return a route's ``responses`` for the OpenAPI document: these statuses, and what each means, as problems.
 
-    Only those that the endpoint itself brings: ``approvals_api.http.openapi`` adds what every endpoint has.
+    Only those that the endpoint itself brings: ``turngate.approvals_api.http.openapi`` adds what every endpoint has.
     """
     return {status: problem_described(status, meaning) for status, meaning in meanings.items()}
 

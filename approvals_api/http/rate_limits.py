@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any, Final, Protocol
 
-from approvals_api.settings import RateLimitSettings
+from turngate.approvals_api.settings import RateLimitSettings
 from turngate.domain.errors import TooManyRequestsError
 from turngate.domain.identity import name_key
 

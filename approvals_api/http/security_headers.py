@@ -18,7 +18,7 @@ SECURITY_HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
     # Not no-referrer: with it, browsers send "Origin: null" with our own forms, and on plain http nothing else tells whose they
-    # are (approvals_api.http.authentication.require_same_origin). Other sites get no referrer either way.
+    # are (turngate.approvals_api.http.authentication.require_same_origin). Other sites get no referrer either way.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "X-Frame-Options": "DENY",

@@ -8,20 +8,20 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api.access.login import Browser, Login, log_out
-from approvals_api.http import authentication
-from approvals_api.http.authentication import check_form_token, set_session_cookie
-from approvals_api.http.dependencies import AnyoneDep, ServicesDep, limits_of
-from approvals_api.pages.frames import COMPACT, OPENS_NEXT, SOUND, frame_of, has_chosen, keep_choice, typed_of
-from approvals_api.pages.templating import Frame, render
-from approvals_api.principal import Principal
-from approvals_api.services import Services
-from approvals_api.settings import ATTEMPT_SECONDS, LOGIN_LINK, ApiSettings, is_loopback
+from turngate.approvals_api.access.login import Browser, Login, log_out
+from turngate.approvals_api.http import authentication
+from turngate.approvals_api.http.authentication import check_form_token, set_session_cookie
+from turngate.approvals_api.http.dependencies import AnyoneDep, ServicesDep, limits_of
+from turngate.approvals_api.pages.frames import COMPACT, OPENS_NEXT, SOUND, frame_of, has_chosen, keep_choice, typed_of
+from turngate.approvals_api.pages.templating import Frame, render
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.services import Services
+from turngate.approvals_api.settings import ATTEMPT_SECONDS, LOGIN_LINK, ApiSettings, is_loopback
 from turngate.domain.errors import ForbiddenError, InvalidInputError, NotFoundError
 from turngate.store.access import sessions, users
 
 if TYPE_CHECKING:
-    from approvals_api.access.oidc import OidcProvider
+    from turngate.approvals_api.access.oidc import OidcProvider
 
 router = APIRouter(include_in_schema=False)
 

@@ -14,13 +14,13 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, StreamingResponse
 from pydantic import JsonValue
 
-from approvals_api.events import audit, export, story
-from approvals_api.events.audit import MAX_TYPE_CHARS, TYPE_PATTERN
-from approvals_api.http.dependencies import ReaderDep, ServicesDep
-from approvals_api.pages.frames import frame_of
-from approvals_api.pages.templating import render
-from approvals_api.runs.masks import Masks
-from approvals_api.validation.text import STORABLE
+from turngate.approvals_api.events import audit, export, story
+from turngate.approvals_api.events.audit import MAX_TYPE_CHARS, TYPE_PATTERN
+from turngate.approvals_api.http.dependencies import ReaderDep, ServicesDep
+from turngate.approvals_api.pages.frames import frame_of
+from turngate.approvals_api.pages.templating import render
+from turngate.approvals_api.runs.masks import Masks
+from turngate.approvals_api.validation.text import STORABLE
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.text.instants import in_utc
 from turngate.store.events.events import SYSTEM

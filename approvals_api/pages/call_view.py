@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
-from approvals_api.pages import arguments
-from approvals_api.pages.arguments import ArgumentsView
+from turngate.approvals_api.pages import arguments
+from turngate.approvals_api.pages.arguments import ArgumentsView
 from turngate.domain.origins.origin import Origin, Origins
 from turngate.domain.text.diff import read_diff
 from turngate.domain.text.folds import HEAD_CHARS, FoldedDiff, FoldedText, cut_text, fold_diff, fold_text

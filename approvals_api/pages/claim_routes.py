@@ -8,17 +8,23 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
-from approvals_api.http.authentication import check_form_token
-from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
-from approvals_api.pages.decision_forms import DecisionForms, edit_typed, look_of
-from approvals_api.pages.frames import typed_of
-from approvals_api.pages.grant_form import read_grant, seal
-from approvals_api.pages.inbox_routes import show_decided
-from approvals_api.pages.list_place import place_of
-from approvals_api.pages.request_routes import TOOK_BACK_PARAMETER, Attempt, edit_not_sent, refused, show_request
-from approvals_api.requests import backlog, comments, decide, reveal
-from approvals_api.requests import claim as claims
-from approvals_api.requests.views import request_detail
+from turngate.approvals_api.http.authentication import check_form_token
+from turngate.approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
+from turngate.approvals_api.pages.decision_forms import DecisionForms, edit_typed, look_of
+from turngate.approvals_api.pages.frames import typed_of
+from turngate.approvals_api.pages.grant_form import read_grant, seal
+from turngate.approvals_api.pages.inbox_routes import show_decided
+from turngate.approvals_api.pages.list_place import place_of
+from turngate.approvals_api.pages.request_routes import (
+    TOOK_BACK_PARAMETER,
+    Attempt,
+    edit_not_sent,
+    refused,
+    show_request,
+)
+from turngate.approvals_api.requests import backlog, comments, decide, reveal
+from turngate.approvals_api.requests import claim as claims
+from turngate.approvals_api.requests.views import request_detail
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
 from turngate.store.policy import grants
 from turngate.wire.decisions import DecidedItem

@@ -12,14 +12,14 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
-from approvals_api.http.dependencies import RunReaderDep, ServicesDep
-from approvals_api.lookups import existing_run
-from approvals_api.pages.frames import frame_of
-from approvals_api.pages.templating import render
-from approvals_api.retention.erase import erased_of
-from approvals_api.runs import views as run_views
-from approvals_api.runs.masks import Masks
-from approvals_api.validation.text import STORABLE
+from turngate.approvals_api.http.dependencies import RunReaderDep, ServicesDep
+from turngate.approvals_api.lookups import existing_run
+from turngate.approvals_api.pages.frames import frame_of
+from turngate.approvals_api.pages.templating import render
+from turngate.approvals_api.retention.erase import erased_of
+from turngate.approvals_api.runs import views as run_views
+from turngate.approvals_api.runs.masks import Masks
+from turngate.approvals_api.validation.text import STORABLE
 from turngate.domain.errors import NotFoundError
 from turngate.store.database import Connection
 from turngate.store.runs import messages, steps, summaries

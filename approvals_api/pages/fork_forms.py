@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any, Final
 
-from approvals_api.runs.overrides import listed
+from turngate.approvals_api.runs.overrides import listed
 from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.wire.orders import DryRunOrder, ForkOrder
 

@@ -10,17 +10,17 @@ from typing import Literal
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api.http.authentication import check_form_token
-from approvals_api.http.dependencies import ServicesDep, StarterDep
-from approvals_api.pages.fork_forms import by_control, dry_run_order, fork_order, key_of
-from approvals_api.pages.frames import frame_of, typed_of
-from approvals_api.pages.templating import render
-from approvals_api.principal import Principal
-from approvals_api.runs import dry_run, fork
-from approvals_api.runs import plan as run_plan
-from approvals_api.runs import views as run_views
-from approvals_api.runs.switch_model import offered_models
-from approvals_api.services import Services
+from turngate.approvals_api.http.authentication import check_form_token
+from turngate.approvals_api.http.dependencies import ServicesDep, StarterDep
+from turngate.approvals_api.pages.fork_forms import by_control, dry_run_order, fork_order, key_of
+from turngate.approvals_api.pages.frames import frame_of, typed_of
+from turngate.approvals_api.pages.templating import render
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.runs import dry_run, fork
+from turngate.approvals_api.runs import plan as run_plan
+from turngate.approvals_api.runs import views as run_views
+from turngate.approvals_api.runs.switch_model import offered_models
+from turngate.approvals_api.services import Services
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
 from turngate.store.runs.runs import Run
 from turngate.wire.plans import ForkPlan

@@ -7,11 +7,11 @@ from typing import Final
 
 from fastapi import Request, Response
 
-from approvals_api.http import authentication
-from approvals_api.http.authentication import form_token, session_secret
-from approvals_api.pages.templating import Frame
-from approvals_api.policy.proposals import may_confirm
-from approvals_api.principal import Principal
+from turngate.approvals_api.http import authentication
+from turngate.approvals_api.http.authentication import form_token, session_secret
+from turngate.approvals_api.pages.templating import Frame
+from turngate.approvals_api.policy.proposals import may_confirm
+from turngate.approvals_api.principal import Principal
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.terms import YEAR_SECONDS
 from turngate.store.database import Connection

@@ -12,9 +12,9 @@ from typing import Final
 
 from pydantic import JsonValue, ValidationError
 
-from approvals_api.pages import arguments
-from approvals_api.pages.arguments import ArgumentRow
-from approvals_api.policy.grants import ungrantable
+from turngate.approvals_api.pages import arguments
+from turngate.approvals_api.pages.arguments import ArgumentRow
+from turngate.approvals_api.policy.grants import ungrantable
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.grants import MAX_GRANT_USES, WantedGrant, exact_pattern, with_left_out

@@ -8,14 +8,14 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api.http.authentication import check_form_token
-from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
-from approvals_api.pages.frames import frame_of, typed_of
-from approvals_api.pages.inbox_routes import PAGE_SIZE
-from approvals_api.pages.list_place import MAX_CURSOR_CHARS
-from approvals_api.pages.templating import Frame, render
-from approvals_api.paging import decode_cursor
-from approvals_api.policy import grants
+from turngate.approvals_api.http.authentication import check_form_token
+from turngate.approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
+from turngate.approvals_api.pages.frames import frame_of, typed_of
+from turngate.approvals_api.pages.inbox_routes import PAGE_SIZE
+from turngate.approvals_api.pages.list_place import MAX_CURSOR_CHARS
+from turngate.approvals_api.pages.templating import Frame, render
+from turngate.approvals_api.paging import decode_cursor
+from turngate.approvals_api.policy import grants
 from turngate.wire.policy import GrantDetail, GrantView
 from turngate.wire.view import Page
 

@@ -13,24 +13,24 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 
-from approvals_api.http.authentication import check_form_token
-from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
-from approvals_api.pace import word_for
-from approvals_api.pages.call_view import ROOM_OF_SEVERAL, Room, ShownCall, show_call
-from approvals_api.pages.decision_forms import BOTH_REASONS, look_of
-from approvals_api.pages.frames import frame_of, typed_of
-from approvals_api.pages.list_place import GROUPED, filter_in, place_in, place_of
-from approvals_api.pages.templating import render
-from approvals_api.paging import decode_cursor
-from approvals_api.policy.offers import offers_of
-from approvals_api.principal import Principal
-from approvals_api.requests import bulk
-from approvals_api.requests.backlog import reason_of_grant, waiting_for_grant, waiting_for_rule
-from approvals_api.requests.bulk import MAX_ITEMS
-from approvals_api.requests.precedents import reasons_of_tools
-from approvals_api.requests.views import SeenCall, request_items, request_page, seen_calls
-from approvals_api.runs import views as run_views
-from approvals_api.services import Services
+from turngate.approvals_api.http.authentication import check_form_token
+from turngate.approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
+from turngate.approvals_api.pace import word_for
+from turngate.approvals_api.pages.call_view import ROOM_OF_SEVERAL, Room, ShownCall, show_call
+from turngate.approvals_api.pages.decision_forms import BOTH_REASONS, look_of
+from turngate.approvals_api.pages.frames import frame_of, typed_of
+from turngate.approvals_api.pages.list_place import GROUPED, filter_in, place_in, place_of
+from turngate.approvals_api.pages.templating import render
+from turngate.approvals_api.paging import decode_cursor
+from turngate.approvals_api.policy.offers import offers_of
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.requests import bulk
+from turngate.approvals_api.requests.backlog import reason_of_grant, waiting_for_grant, waiting_for_rule
+from turngate.approvals_api.requests.bulk import MAX_ITEMS
+from turngate.approvals_api.requests.precedents import reasons_of_tools
+from turngate.approvals_api.requests.views import SeenCall, request_items, request_page, seen_calls
+from turngate.approvals_api.runs import views as run_views
+from turngate.approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.domain.runs.groups import Group, Grouping, groups_of

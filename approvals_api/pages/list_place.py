@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl, urlencode
 
 from fastapi import Request
 
-from approvals_api.paging import decode_cursor
-from approvals_api.requests.views import request_page
+from turngate.approvals_api.paging import decode_cursor
+from turngate.approvals_api.requests.views import request_page
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.runs.groups import Grouping, groups_of
 from turngate.domain.runs.inbox import MAX_QUERY_CHARS, InboxFilter

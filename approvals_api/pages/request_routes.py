@@ -15,27 +15,27 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from markupsafe import Markup
 
-from approvals_api.http.authentication import check_form_token
-from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
-from approvals_api.pages import decision_forms
-from approvals_api.pages.call_view import ROOM, Room, show_arguments, show_call
-from approvals_api.pages.decision_forms import DecisionForms, Submitted
-from approvals_api.pages.frames import OPENS_NEXT, frame_of, has_chosen, typed_of
-from approvals_api.pages.grant_form import LASTS, WINDOWS, grant_form
-from approvals_api.pages.list_place import FIRST_PAGE, PARAMETER, ListPlace, place_of
-from approvals_api.pages.result_text import what_changed
-from approvals_api.pages.templating import Frame, is_later, render, render_block
-from approvals_api.policy.grants import ungrantable
-from approvals_api.policy.offers import offer_of
-from approvals_api.principal import Principal
-from approvals_api.requests import decide as decide_request
-from approvals_api.requests import presence
-from approvals_api.requests.comments import comment_page
-from approvals_api.requests.eligibility import why_not
-from approvals_api.requests.precedents import with_precedents
-from approvals_api.requests.views import request_detail
-from approvals_api.services import Services
-from approvals_api.validation.errors import member_of
+from turngate.approvals_api.http.authentication import check_form_token
+from turngate.approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
+from turngate.approvals_api.pages import decision_forms
+from turngate.approvals_api.pages.call_view import ROOM, Room, show_arguments, show_call
+from turngate.approvals_api.pages.decision_forms import DecisionForms, Submitted
+from turngate.approvals_api.pages.frames import OPENS_NEXT, frame_of, has_chosen, typed_of
+from turngate.approvals_api.pages.grant_form import LASTS, WINDOWS, grant_form
+from turngate.approvals_api.pages.list_place import FIRST_PAGE, PARAMETER, ListPlace, place_of
+from turngate.approvals_api.pages.result_text import what_changed
+from turngate.approvals_api.pages.templating import Frame, is_later, render, render_block
+from turngate.approvals_api.policy.grants import ungrantable
+from turngate.approvals_api.policy.offers import offer_of
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.requests import decide as decide_request
+from turngate.approvals_api.requests import presence
+from turngate.approvals_api.requests.comments import comment_page
+from turngate.approvals_api.requests.eligibility import why_not
+from turngate.approvals_api.requests.precedents import with_precedents
+from turngate.approvals_api.requests.views import request_detail
+from turngate.approvals_api.services import Services
+from turngate.approvals_api.validation.errors import member_of
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, TurngateError, UnavailableError
 from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.policy.terms import same_person

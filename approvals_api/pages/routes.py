@@ -12,8 +12,8 @@ from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from approvals_api.http.authentication import SHOW_AGAIN, require_same_origin
-from approvals_api.pages import (
+from turngate.approvals_api.http.authentication import SHOW_AGAIN, require_same_origin
+from turngate.approvals_api.pages import (
     account_routes,
     audit_routes,
     claim_routes,
@@ -24,11 +24,11 @@ from approvals_api.pages import (
     request_routes,
     run_routes,
 )
-from approvals_api.pages.frames import typed_of
-from approvals_api.pages.policy import policy_routes, rule_routes
-from approvals_api.pages.schedules import schedule_routes
-from approvals_api.pages.system import health_routes, notification_routes, retention_routes
-from approvals_api.pages.templating import Frame, render
+from turngate.approvals_api.pages.frames import typed_of
+from turngate.approvals_api.pages.policy import policy_routes, rule_routes
+from turngate.approvals_api.pages.schedules import schedule_routes
+from turngate.approvals_api.pages.system import health_routes, notification_routes, retention_routes
+from turngate.approvals_api.pages.templating import Frame, render
 from turngate.domain.errors import TurngateError
 
 routers = (

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
-from approvals_api.lookups import existing_run
-from approvals_api.runs.budgets import Budgets, budgets_of
-from approvals_api.runs.explain import waits_of
-from approvals_api.runs.notes import CarriedOver, StepNotes, carried_over, step_notes
-from approvals_api.runs.remedies import for_stall
-from approvals_api.runs.stalled import is_stalled
-from approvals_api.runs.views import delta_view
-from approvals_api.services import Services
+from turngate.approvals_api.lookups import existing_run
+from turngate.approvals_api.runs.budgets import Budgets, budgets_of
+from turngate.approvals_api.runs.explain import waits_of
+from turngate.approvals_api.runs.notes import CarriedOver, StepNotes, carried_over, step_notes
+from turngate.approvals_api.runs.remedies import for_stall
+from turngate.approvals_api.runs.stalled import is_stalled
+from turngate.approvals_api.runs.views import delta_view
+from turngate.approvals_api.services import Services
 from turngate.domain.tools.external import is_external
 from turngate.store.clock import now
 from turngate.store.database import Connection

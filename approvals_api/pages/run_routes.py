@@ -11,31 +11,31 @@ from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api.http.authentication import check_form_token
-from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
-from approvals_api.pages.fork_forms import by_control, key_of, text_of, word_of
-from approvals_api.pages.frames import frame_of, typed_of
-from approvals_api.pages.pictures import family as family_tree
-from approvals_api.pages.pictures import timeline as pictures
-from approvals_api.pages.pictures import tree
-from approvals_api.pages.pictures.drawing import lasted, moment
-from approvals_api.pages.result_text import page_of, readable
-from approvals_api.pages.run_context import STALLED_AFTER, RunContext, context_of, stalls_of
-from approvals_api.pages.templating import Frame, render
-from approvals_api.paging import decode_cursor
-from approvals_api.principal import Principal
-from approvals_api.runs import retry, send_message, start
-from approvals_api.runs import views as run_views
-from approvals_api.runs.compare import compare
-from approvals_api.runs.control import interrupt, pause, resume
-from approvals_api.runs.explain import errors_of_run, explained_end
-from approvals_api.runs.family import Member, family_of
-from approvals_api.runs.results import StoredResult, whole_result
-from approvals_api.runs.stalled import stuck_page
-from approvals_api.runs.switch_model import offered_models, switch_model
-from approvals_api.runs.timeline import RecordedRun, recorded_run, timeline_of
-from approvals_api.services import Services
-from approvals_api.validation.text import STORABLE
+from turngate.approvals_api.http.authentication import check_form_token
+from turngate.approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
+from turngate.approvals_api.pages.fork_forms import by_control, key_of, text_of, word_of
+from turngate.approvals_api.pages.frames import frame_of, typed_of
+from turngate.approvals_api.pages.pictures import family as family_tree
+from turngate.approvals_api.pages.pictures import timeline as pictures
+from turngate.approvals_api.pages.pictures import tree
+from turngate.approvals_api.pages.pictures.drawing import lasted, moment
+from turngate.approvals_api.pages.result_text import page_of, readable
+from turngate.approvals_api.pages.run_context import STALLED_AFTER, RunContext, context_of, stalls_of
+from turngate.approvals_api.pages.templating import Frame, render
+from turngate.approvals_api.paging import decode_cursor
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.runs import retry, send_message, start
+from turngate.approvals_api.runs import views as run_views
+from turngate.approvals_api.runs.compare import compare
+from turngate.approvals_api.runs.control import interrupt, pause, resume
+from turngate.approvals_api.runs.explain import errors_of_run, explained_end
+from turngate.approvals_api.runs.family import Member, family_of
+from turngate.approvals_api.runs.results import StoredResult, whole_result
+from turngate.approvals_api.runs.stalled import stuck_page
+from turngate.approvals_api.runs.switch_model import offered_models, switch_model
+from turngate.approvals_api.runs.timeline import RecordedRun, recorded_run, timeline_of
+from turngate.approvals_api.services import Services
+from turngate.approvals_api.validation.text import STORABLE
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
 from turngate.domain.requests import UnattendedAsks, WhileRunning

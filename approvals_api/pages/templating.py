@@ -18,11 +18,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from pydantic import JsonValue
 
-from approvals_api.http.public_address import with_public_links
-from approvals_api.pages import STATIC_DIR, arguments
-from approvals_api.pages.call_view import excerpt, show_arguments, show_defaults
-from approvals_api.pages.file_parts import shown_file, size_in_words
-from approvals_api.pages.result_text import depends_on
+from turngate.approvals_api.http.public_address import with_public_links
+from turngate.approvals_api.pages import STATIC_DIR, arguments
+from turngate.approvals_api.pages.call_view import excerpt, show_arguments, show_defaults
+from turngate.approvals_api.pages.file_parts import shown_file, size_in_words
+from turngate.approvals_api.pages.result_text import depends_on
 from turngate.domain.runs.groups import label
 from turngate.domain.runs.inbox import count_words
 from turngate.domain.text.diff import read_diff

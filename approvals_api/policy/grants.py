@@ -9,10 +9,10 @@ from typing import Final
 
 from pydantic import JsonValue, ValidationError
 
-from approvals_api.idempotency import KeyedChange, once
-from approvals_api.paging import one_page
-from approvals_api.principal import Principal
-from approvals_api.services import Services
+from turngate.approvals_api.idempotency import KeyedChange, once
+from turngate.approvals_api.paging import one_page
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.services import Services
 from turngate.domain.digest import keyed_sha256
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from turngate.domain.policy.grants import (

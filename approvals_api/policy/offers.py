@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from approvals_api.policy.grants import ungrantable
-from approvals_api.principal import Principal
-from approvals_api.services import Services
+from turngate.approvals_api.policy.grants import ungrantable
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.services import Services
 from turngate.domain.errors import NotFoundError
 from turngate.domain.policy.policy import Rule
 from turngate.domain.tools.defaults import CHANGES, Default, constant_text, for_readers

@@ -14,9 +14,9 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from approvals_api.policy.rules import invalid_policy, parsed
-from approvals_api.principal import Principal
-from approvals_api.services import Services
+from turngate.approvals_api.policy.rules import invalid_policy, parsed
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.services import Services
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.policy import Policy, Rule, VerdictKind
 from turngate.domain.requests import Verb

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sqlalchemy.exc import IntegrityError
 
-from approvals_api.policy.rules import (
+from turngate.approvals_api.policy.rules import (
     as_version,
     changed_meanwhile,
     detail,
@@ -16,8 +16,8 @@ from approvals_api.policy.rules import (
     readable,
     tell_changed,
 )
-from approvals_api.principal import Principal
-from approvals_api.services import Services
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.services import Services
 from turngate.domain.errors import ConflictError, ForbiddenError
 from turngate.domain.identity import name_key
 from turngate.domain.policy.policy import Policy

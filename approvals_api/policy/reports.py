@@ -10,11 +10,11 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from approvals_api.policy.grants import grant_totals
-from approvals_api.policy.rules import parsed, totals_used
-from approvals_api.services import Services
-from approvals_api.validation.errors import invalid
-from approvals_api.validation.exact_json import parse_exact
+from turngate.approvals_api.policy.grants import grant_totals
+from turngate.approvals_api.policy.rules import parsed, totals_used
+from turngate.approvals_api.services import Services
+from turngate.approvals_api.validation.errors import invalid
+from turngate.approvals_api.validation.exact_json import parse_exact
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.origins.origin import OF_AN_EDIT
 from turngate.domain.policy.always_asked import REPEATED_BY_EDIT

@@ -1,6 +1,6 @@
 """The stored rules: read, replace, revert. Every change is a version, and an event that says whose it is.
 
-With ``policy_four_eyes`` a change that may loosen becomes a proposal, which :mod:`approvals_api.policy.proposals` ends.
+With ``policy_four_eyes`` a change that may loosen becomes a proposal, which :mod:`turngate.approvals_api.policy.proposals` ends.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Final
 from pydantic import ValidationError
 from sqlalchemy.exc import IntegrityError
 
-from approvals_api.paging import encode_cursor
-from approvals_api.principal import Principal
-from approvals_api.services import Services
+from turngate.approvals_api.paging import encode_cursor
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import (
     ConfigurationError,

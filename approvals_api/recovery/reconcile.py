@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from approvals_api.concurrency import for_each
-from approvals_api.recovery.recover import AT_ONCE, lost_runs
-from approvals_api.recovery.redelivery import is_missed, redeliver
-from approvals_api.services import Services
+from turngate.approvals_api.concurrency import for_each
+from turngate.approvals_api.recovery.recover import AT_ONCE, lost_runs
+from turngate.approvals_api.recovery.redelivery import is_missed, redeliver
+from turngate.approvals_api.services import Services
 from turngate.store.requests import requests
 from turngate.store.runs import runs
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from approvals_api.concurrency import for_each
-from approvals_api.lookups import existing_run
-from approvals_api.runs.lost import LostRun, NotLost, find_loss
-from approvals_api.runs.start import run_labels, turn_input
-from approvals_api.services import Services
+from turngate.approvals_api.concurrency import for_each
+from turngate.approvals_api.lookups import existing_run
+from turngate.approvals_api.runs.lost import LostRun, NotLost, find_loss
+from turngate.approvals_api.runs.start import run_labels, turn_input
+from turngate.approvals_api.services import Services
 from turngate.store import agents
 from turngate.store.events import events
 from turngate.store.runs import recovery, runs

@@ -12,8 +12,8 @@ import logging
 from datetime import timedelta
 from typing import Final
 
-from approvals_api.runs.send_message import supersede
-from approvals_api.services import Services
+from turngate.approvals_api.runs.send_message import supersede
+from turngate.approvals_api.services import Services
 from turngate.domain.errors import ConflictError, UnavailableError
 from turngate.domain.requests import runs_the_call
 from turngate.store.clock import now

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from approvals_api.recovery.recover import live_root_ids, recover
-from approvals_api.services import Services
+from turngate.approvals_api.recovery.recover import live_root_ids, recover
+from turngate.approvals_api.services import Services
 from turngate.domain.digest import idempotency_key
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from approvals_api.validation.errors import invalid, member_of
-from approvals_api.validation.exact_json import parse_exact
-from approvals_api.validation.json_schema import problems_of
-from approvals_api.validation.text import require_storable
+from turngate.approvals_api.validation.errors import invalid, member_of
+from turngate.approvals_api.validation.exact_json import parse_exact
+from turngate.approvals_api.validation.json_schema import problems_of
+from turngate.approvals_api.validation.text import require_storable
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.requests import ALLOWED_VERBS
 from turngate.store.requests.requests import Request

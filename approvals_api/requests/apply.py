@@ -11,9 +11,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from approvals_api.principal import Principal
-from approvals_api.requests.reveal import unseen_secrets
-from approvals_api.validation.errors import invalid
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.requests.reveal import unseen_secrets
+from turngate.approvals_api.validation.errors import invalid
 from turngate.domain.digest import call_digest, keyed_sha256
 from turngate.domain.errors import ConflictError
 from turngate.domain.policy.grants import WantedGrant

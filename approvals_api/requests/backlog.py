@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from approvals_api.pace import Pace
-from approvals_api.policy import rules
-from approvals_api.policy.grants import covers
-from approvals_api.policy.preview import MAX_CALL_CHARS, World
-from approvals_api.principal import Principal
-from approvals_api.requests.bulk import MAX_ITEMS, decide_many
-from approvals_api.services import Services
+from turngate.approvals_api.pace import Pace
+from turngate.approvals_api.policy import rules
+from turngate.approvals_api.policy.grants import covers
+from turngate.approvals_api.policy.preview import MAX_CALL_CHARS, World
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.requests.bulk import MAX_ITEMS, decide_many
+from turngate.approvals_api.services import Services
 from turngate.domain.errors import ConfigurationError, ForbiddenError, InvalidInputError, NotFoundError
 from turngate.domain.policy.grants import Grant, WantedGrant
 from turngate.domain.policy.policy import Policy, Rule, parse_policy

@@ -8,11 +8,11 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 
-from approvals_api.pace import Pace
-from approvals_api.principal import Principal
-from approvals_api.requests import decide
-from approvals_api.requests.eligibility import why_not
-from approvals_api.services import Services
+from turngate.approvals_api.pace import Pace
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.requests import decide
+from turngate.approvals_api.requests.eligibility import why_not
+from turngate.approvals_api.services import Services
 from turngate.domain.digest import derived_id
 from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.domain.requests import why_alone

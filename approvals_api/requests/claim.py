@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from approvals_api.lookups import existing_request
-from approvals_api.principal import Principal
-from approvals_api.requests.eligibility import require_eligible, starters_or_newer
-from approvals_api.services import Services
+from turngate.approvals_api.lookups import existing_request
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.requests.eligibility import require_eligible, starters_or_newer
+from turngate.approvals_api.services import Services
 from turngate.domain.errors import ConflictError, NotFoundError
 from turngate.domain.text.instants import in_utc
 from turngate.store.requests import claims

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from approvals_api.idempotency import KeyedChange, once
-from approvals_api.lookups import existing_request
-from approvals_api.paging import one_page
-from approvals_api.principal import Principal
-from approvals_api.requests.views import masks_of
-from approvals_api.runs.masks import Masks
-from approvals_api.services import Services
-from approvals_api.validation.text import require_storable
+from turngate.approvals_api.idempotency import KeyedChange, once
+from turngate.approvals_api.lookups import existing_request
+from turngate.approvals_api.paging import one_page
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.requests.views import masks_of
+from turngate.approvals_api.runs.masks import Masks
+from turngate.approvals_api.services import Services
+from turngate.approvals_api.validation.text import require_storable
 from turngate.domain.errors import InvalidInputError
 from turngate.store.database import Connection
 from turngate.store.requests import comments

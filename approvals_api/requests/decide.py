@@ -11,15 +11,20 @@ from datetime import timedelta
 
 from sqlalchemy.exc import IntegrityError
 
-from approvals_api.policy.grants import check_grant, count_approval
-from approvals_api.policy.reports import judge_edit
-from approvals_api.principal import Principal
-from approvals_api.requests import apply
-from approvals_api.requests.answer_check import check_content
-from approvals_api.requests.claim import refuse_if_claimed
-from approvals_api.requests.eligibility import check_verb, require_as_opened, require_eligible, starters_or_newer
-from approvals_api.services import Services
-from approvals_api.validation.errors import invalid
+from turngate.approvals_api.policy.grants import check_grant, count_approval
+from turngate.approvals_api.policy.reports import judge_edit
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.requests import apply
+from turngate.approvals_api.requests.answer_check import check_content
+from turngate.approvals_api.requests.claim import refuse_if_claimed
+from turngate.approvals_api.requests.eligibility import (
+    check_verb,
+    require_as_opened,
+    require_eligible,
+    starters_or_newer,
+)
+from turngate.approvals_api.services import Services
+from turngate.approvals_api.validation.errors import invalid
 from turngate.domain.digest import derived_id
 from turngate.domain.errors import ConflictError, GoneError, InvalidInputError, NotFoundError, TurngateError
 from turngate.domain.policy.terms import person_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from approvals_api.principal import Principal
+from turngate.approvals_api.principal import Principal
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError
 from turngate.domain.policy.terms import AskTerms, person_of
 from turngate.domain.requests import RequestKind, Verb

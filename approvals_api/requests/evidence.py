@@ -15,7 +15,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 from sqlalchemy import select
 
-from approvals_api.requests.views import masks_of, request_detail
+from turngate.approvals_api.requests.views import masks_of, request_detail
 from turngate.domain.digest import framed_sha256
 from turngate.domain.policy.terms import person_of
 from turngate.domain.runs.event_chain import ChainBreak, ChainedEvent, LogCheck

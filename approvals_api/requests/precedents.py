@@ -10,10 +10,10 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from approvals_api.principal import Principal
-from approvals_api.runs.masks import Masks
-from approvals_api.runs.ownership import only_own
-from approvals_api.services import Services
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.runs.masks import Masks
+from turngate.approvals_api.runs.ownership import only_own
+from turngate.approvals_api.services import Services
 from turngate.domain.digest import repeat_key
 from turngate.domain.errors import UnavailableError
 from turngate.domain.likeness import Comparison, compare, features, shape_of

@@ -7,9 +7,9 @@ import logging
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from approvals_api.lookups import existing_request
-from approvals_api.principal import Principal
-from approvals_api.services import Services
+from turngate.approvals_api.lookups import existing_request
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.services import Services
 from turngate.domain.errors import UnavailableError
 from turngate.store.database import Connection
 from turngate.store.requests import presence

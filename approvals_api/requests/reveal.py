@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from approvals_api.lookups import existing_request, existing_run
-from approvals_api.principal import Principal
-from approvals_api.requests.eligibility import require_eligible, starters_or_newer
-from approvals_api.services import Services
+from turngate.approvals_api.lookups import existing_request, existing_run
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.requests.eligibility import require_eligible, starters_or_newer
+from turngate.approvals_api.services import Services
 from turngate.domain.errors import ForbiddenError
 from turngate.domain.policy.terms import same_person
 from turngate.domain.text.json_text import quote

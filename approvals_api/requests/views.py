@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from approvals_api.lookups import existing_run
-from approvals_api.paging import encode_cursor
-from approvals_api.principal import Principal
-from approvals_api.requests.consequences import consequences_of
-from approvals_api.requests.eligibility import audience_of, require_as_opened, starters
-from approvals_api.requests.reveal import unseen_secrets
-from approvals_api.retention.erase import erased_of
-from approvals_api.runs.budgets import time_words
-from approvals_api.runs.masks import Masks
-from approvals_api.runs.step_views import in_part, presentation_of
-from approvals_api.runs.views import RUN_TEXTS, message_views, run_summary
+from turngate.approvals_api.lookups import existing_run
+from turngate.approvals_api.paging import encode_cursor
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.requests.consequences import consequences_of
+from turngate.approvals_api.requests.eligibility import audience_of, require_as_opened, starters
+from turngate.approvals_api.requests.reveal import unseen_secrets
+from turngate.approvals_api.retention.erase import erased_of
+from turngate.approvals_api.runs.budgets import time_words
+from turngate.approvals_api.runs.masks import Masks
+from turngate.approvals_api.runs.step_views import in_part, presentation_of
+from turngate.approvals_api.runs.views import RUN_TEXTS, message_views, run_summary
 from turngate.domain.digest import derived_id
 from turngate.domain.errors import NotFoundError
 from turngate.domain.origins.origin import Origins

@@ -17,8 +17,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from approvals_api.retention.erase import ErasureOrder, erase
-from approvals_api.settings import RetentionSettings
+from turngate.approvals_api.retention.erase import ErasureOrder, erase
+from turngate.approvals_api.settings import RetentionSettings
 from turngate.domain.errors import ConfigurationError, ConflictError, UnavailableError
 from turngate.domain.retention import OF_CONVERSATIONS, RetentionRule, read_retention
 from turngate.store.clock import from_text, now

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from approvals_api.lookups import existing_conversation
+from turngate.approvals_api.lookups import existing_conversation
 from turngate.domain.errors import ConflictError, InvalidInputError
 from turngate.domain.text.instants import in_utc
 from turngate.store.database import Connection, Database

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from approvals_api.retention.erase import checked_reason, hold_view
+from turngate.approvals_api.retention.erase import checked_reason, hold_view
 from turngate.domain.errors import ConflictError, NotFoundError
 from turngate.domain.text.instants import in_utc
 from turngate.store import agents

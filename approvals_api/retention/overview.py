@@ -6,12 +6,12 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from approvals_api.principal import Principal
-from approvals_api.retention.apply import Forecast, forecast, next_at, read_rules
-from approvals_api.retention.erase import ErasureOrder, erase, erasure_view, hold_view
-from approvals_api.retention.people import erase_person
-from approvals_api.services import Services
-from approvals_api.settings import RetentionSettings
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.retention.apply import Forecast, forecast, next_at, read_rules
+from turngate.approvals_api.retention.erase import ErasureOrder, erase, erasure_view, hold_view
+from turngate.approvals_api.retention.people import erase_person
+from turngate.approvals_api.services import Services
+from turngate.approvals_api.settings import RetentionSettings
 from turngate.domain.errors import ConfigurationError, InvalidInputError
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
@@ -106,7 +106,7 @@ async def erase_confirmed(services: Services, principal: Principal, order: Confi
         ForbiddenError: not an admin.
         InvalidInputError: ``confirm`` is not the target; the reason is empty or too long.
         NotFoundError: nothing is stored under this id or name.
-        ConflictError: as :func:`approvals_api.retention.erase.erase` does; or the person is the last admin.
+        ConflictError: as :func:`turngate.approvals_api.retention.erase.erase` does; or the person is the last admin.
     """
     principal.require("admin")
     if order.confirm != order.target:

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Table, delete, func, literal, or_, select, update
 
-from approvals_api.retention.erase import checked_reason
+from turngate.approvals_api.retention.erase import checked_reason
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from turngate.domain.identity import name_key
 from turngate.domain.person_ids import is_person_id

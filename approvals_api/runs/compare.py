@@ -9,9 +9,9 @@ from typing import Final, get_args
 
 from pydantic import JsonValue
 
-from approvals_api.lookups import existing_run
-from approvals_api.runs.masks import Masks
-from approvals_api.runs.views import run_detail
+from turngate.approvals_api.lookups import existing_run
+from turngate.approvals_api.runs.masks import Masks
+from turngate.approvals_api.runs.views import run_detail
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.runs import comparison

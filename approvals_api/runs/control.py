@@ -5,12 +5,12 @@ Nothing starts in a run that is interrupted or paused, whether its workflow know
 
 from __future__ import annotations
 
-from approvals_api.lookups import existing_run
-from approvals_api.principal import Principal
-from approvals_api.runs.masks import Masks
-from approvals_api.runs.ownership import own_run, run_to_continue
-from approvals_api.services import Services
-from approvals_api.validation.text import require_storable
+from turngate.approvals_api.lookups import existing_run
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.runs.masks import Masks
+from turngate.approvals_api.runs.ownership import own_run, run_to_continue
+from turngate.approvals_api.services import Services
+from turngate.approvals_api.validation.text import require_storable
 from turngate.domain.errors import ConflictError, InvalidInputError
 from turngate.store.clock import now
 from turngate.store.database import Connection

@@ -2,23 +2,23 @@
 
 The model is really called, by the code that the worker runs now, and policy judges each call as it would now. A call that the
 other run made too gets the result that is recorded there; any other call is closed as a divergence. No tool runs and no person
-is asked: the activities see to that (:mod:`activities.planning.dry_run`, :mod:`activities.execution.door`).
+is asked: the activities see to that (:mod:`turngate.activities.planning.dry_run`, :mod:`turngate.activities.execution.door`).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from approvals_api.principal import Principal
-from approvals_api.retention.erase import require_content
-from approvals_api.runs import start
-from approvals_api.runs.fork import fork_point
-from approvals_api.runs.lead import lead_after
-from approvals_api.runs.order import checked_order
-from approvals_api.runs.overrides import changed_overrides
-from approvals_api.runs.ownership import own_run
-from approvals_api.runs.switch_model import require_known_model
-from approvals_api.services import Services
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.retention.erase import require_content
+from turngate.approvals_api.runs import start
+from turngate.approvals_api.runs.fork import fork_point
+from turngate.approvals_api.runs.lead import lead_after
+from turngate.approvals_api.runs.order import checked_order
+from turngate.approvals_api.runs.overrides import changed_overrides
+from turngate.approvals_api.runs.ownership import own_run
+from turngate.approvals_api.runs.switch_model import require_known_model
+from turngate.approvals_api.services import Services
 from turngate.domain.errors import ConflictError
 from turngate.store.runs import overrides
 from turngate.store.runs.runs import Run

@@ -12,14 +12,14 @@ from datetime import timedelta
 from typing import Final
 from urllib.parse import quote
 
-from approvals_api.gateway.workflow_status import WorkflowLook
-from approvals_api.principal import Principal
-from approvals_api.runs import views as run_views
-from approvals_api.runs.masks import Masks
-from approvals_api.runs.remedies import Remedies, for_stall, plays_script
-from approvals_api.runs.stalled import failing_fires, find_stall
-from approvals_api.runs.switch_model import fallbacks_of
-from approvals_api.services import Services
+from turngate.approvals_api.gateway.workflow_status import WorkflowLook
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.runs import views as run_views
+from turngate.approvals_api.runs.masks import Masks
+from turngate.approvals_api.runs.remedies import Remedies, for_stall, plays_script
+from turngate.approvals_api.runs.stalled import failing_fires, find_stall
+from turngate.approvals_api.runs.switch_model import fallbacks_of
+from turngate.approvals_api.services import Services
 from turngate.domain.errors import NotFoundError, UnavailableError
 from turngate.domain.runs.failure_classes import FailureClass, Meaning, broke_off_at, meaning_of
 from turngate.domain.tools.results import Failure

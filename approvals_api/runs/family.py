@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from approvals_api.lookups import existing_run
-from approvals_api.principal import Principal
-from approvals_api.runs.masks import Masks
-from approvals_api.runs.ownership import only_own
-from approvals_api.runs.views import RUN_TEXTS, run_summary
+from turngate.approvals_api.lookups import existing_run
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.runs.masks import Masks
+from turngate.approvals_api.runs.ownership import only_own
+from turngate.approvals_api.runs.views import RUN_TEXTS, run_summary
 from turngate.store.database import Connection
 from turngate.store.runs import families
 from turngate.store.runs.families import Family

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from approvals_api.principal import Principal
-from approvals_api.retention.erase import require_content
-from approvals_api.runs import start
-from approvals_api.runs.lead import lead_after
-from approvals_api.runs.order import ForkPoint, checked_order
-from approvals_api.runs.overrides import changed_overrides, require_policy_right
-from approvals_api.runs.ownership import own_run
-from approvals_api.runs.switch_model import require_known_model
-from approvals_api.services import Services
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.retention.erase import require_content
+from turngate.approvals_api.runs import start
+from turngate.approvals_api.runs.lead import lead_after
+from turngate.approvals_api.runs.order import ForkPoint, checked_order
+from turngate.approvals_api.runs.overrides import changed_overrides, require_policy_right
+from turngate.approvals_api.runs.ownership import own_run
+from turngate.approvals_api.runs.switch_model import require_known_model
+from turngate.approvals_api.services import Services
 from turngate.domain.errors import InvalidInputError
 from turngate.store.database import Connection
 from turngate.store.runs import overrides, steps

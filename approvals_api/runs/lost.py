@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Literal
 
-from approvals_api.gateway.recovery import WorkflowState
-from approvals_api.lookups import existing_run
-from approvals_api.services import Services
+from turngate.approvals_api.gateway.recovery import WorkflowState
+from turngate.approvals_api.lookups import existing_run
+from turngate.approvals_api.services import Services
 from turngate.store.clock import from_text, now
 from turngate.store.database import Connection
 from turngate.store.runs import recovery

@@ -7,12 +7,12 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from approvals_api.principal import Principal
-from approvals_api.retention.erase import require_content
-from approvals_api.runs.overrides import own_facts
-from approvals_api.runs.ownership import require_own_conversation
-from approvals_api.services import Services
-from approvals_api.validation.text import require_storable
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.retention.erase import require_content
+from turngate.approvals_api.runs.overrides import own_facts
+from turngate.approvals_api.runs.ownership import require_own_conversation
+from turngate.approvals_api.services import Services
+from turngate.approvals_api.validation.text import require_storable
 from turngate.domain.agents.model_profiles import PROFILE_NAME
 from turngate.domain.agents.overrides import RunOverrides
 from turngate.domain.conversation.messages import user_message

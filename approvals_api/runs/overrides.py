@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from approvals_api.policy.rules import parsed
-from approvals_api.principal import Principal
-from approvals_api.validation.text import require_storable
+from turngate.approvals_api.policy.rules import parsed
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.validation.text import require_storable
 from turngate.domain.agents.overrides import RunOverrides
 from turngate.domain.digest import framed_sha256, keyed_sha256
 from turngate.domain.errors import ForbiddenError, InvalidInputError

@@ -13,8 +13,8 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-from approvals_api.lookups import existing_run
-from approvals_api.principal import Principal
+from turngate.approvals_api.lookups import existing_run
+from turngate.approvals_api.principal import Principal
 from turngate.domain.errors import ForbiddenError
 from turngate.domain.tools.external import is_external, source_of
 from turngate.runtime.workspaces import is_below

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from approvals_api.lookups import existing_run
-from approvals_api.runs.fork import fork_point
-from approvals_api.runs.lead import Lead, lead_after
-from approvals_api.runs.masks import Masks
-from approvals_api.runs.overrides import changed_overrides, overrides_view, tools_of
-from approvals_api.runs.start import published_agent
-from approvals_api.services import Services
+from turngate.approvals_api.lookups import existing_run
+from turngate.approvals_api.runs.fork import fork_point
+from turngate.approvals_api.runs.lead import Lead, lead_after
+from turngate.approvals_api.runs.masks import Masks
+from turngate.approvals_api.runs.overrides import changed_overrides, overrides_view, tools_of
+from turngate.approvals_api.runs.start import published_agent
+from turngate.approvals_api.services import Services
 from turngate.domain.agents.overrides import RunOverrides
 from turngate.domain.digest import framed_sha256
 from turngate.domain.policy.policy import Verdict

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from approvals_api.lookups import existing_run
-from approvals_api.runs.masks import Masks
+from turngate.approvals_api.lookups import existing_run
+from turngate.approvals_api.runs.masks import Masks
 from turngate.domain.conversation.clipping import whole_text
 from turngate.domain.errors import NotFoundError
 from turngate.domain.tools.results import Failure, Ok

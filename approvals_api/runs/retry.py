@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from approvals_api.principal import Principal
-from approvals_api.retention.erase import require_content
-from approvals_api.runs import start
-from approvals_api.runs.dry_run import refuse_dry
-from approvals_api.runs.order import ForkPoint, checked_order
-from approvals_api.runs.ownership import own_run
-from approvals_api.runs.switch_model import require_known_model
-from approvals_api.services import Services
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.retention.erase import require_content
+from turngate.approvals_api.runs import start
+from turngate.approvals_api.runs.dry_run import refuse_dry
+from turngate.approvals_api.runs.order import ForkPoint, checked_order
+from turngate.approvals_api.runs.ownership import own_run
+from turngate.approvals_api.runs.switch_model import require_known_model
+from turngate.approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError
 from turngate.store.runs import overrides

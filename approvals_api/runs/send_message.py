@@ -8,13 +8,13 @@ from typing import Final
 
 from sqlalchemy.exc import IntegrityError
 
-from approvals_api.principal import Principal
-from approvals_api.runs import start
-from approvals_api.runs.dry_run import refuse_dry
-from approvals_api.runs.order import CheckedOrder, checked_order
-from approvals_api.runs.overrides import require_policy_right
-from approvals_api.runs.ownership import own_run, require_bounds, require_own_conversation
-from approvals_api.services import Services
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.runs import start
+from turngate.approvals_api.runs.dry_run import refuse_dry
+from turngate.approvals_api.runs.order import CheckedOrder, checked_order
+from turngate.approvals_api.runs.overrides import require_policy_right
+from turngate.approvals_api.runs.ownership import own_run, require_bounds, require_own_conversation
+from turngate.approvals_api.services import Services
 from turngate.domain.digest import derived_id, framed_sha256
 from turngate.domain.errors import ConflictError, NotFoundError
 from turngate.domain.requests import WhileRunning

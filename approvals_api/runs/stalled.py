@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
-from approvals_api.gateway.workflow_status import FailingTask, FailingWorkflows, PendingActivity, WorkflowLook
-from approvals_api.paging import one_page
-from approvals_api.runs import views as run_views
-from approvals_api.runs.masks import Masks
-from approvals_api.runs.step_views import call_view
-from approvals_api.services import Services
+from turngate.approvals_api.gateway.workflow_status import FailingTask, FailingWorkflows, PendingActivity, WorkflowLook
+from turngate.approvals_api.paging import one_page
+from turngate.approvals_api.runs import views as run_views
+from turngate.approvals_api.runs.masks import Masks
+from turngate.approvals_api.runs.step_views import call_view
+from turngate.approvals_api.services import Services
 from turngate.domain import contract
 from turngate.domain.runs.run_filter import LIVE_RUNS
 from turngate.domain.text.folds import cut_line

@@ -7,12 +7,20 @@ from typing import Final
 
 from sqlalchemy.exc import IntegrityError
 
-from approvals_api.gateway.client import BUSY_WAIT
-from approvals_api.principal import Principal
-from approvals_api.runs.order import CheckedOrder, checked_order, keep, record, require_workspace, run_live, take_back
-from approvals_api.runs.ownership import require_bounds
-from approvals_api.runs.switch_model import require_known_model
-from approvals_api.services import Services
+from turngate.approvals_api.gateway.client import BUSY_WAIT
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.runs.order import (
+    CheckedOrder,
+    checked_order,
+    keep,
+    record,
+    require_workspace,
+    run_live,
+    take_back,
+)
+from turngate.approvals_api.runs.ownership import require_bounds
+from turngate.approvals_api.runs.switch_model import require_known_model
+from turngate.approvals_api.services import Services
 from turngate.domain.contract import AgentTurnInput
 from turngate.domain.errors import ConflictError, InvalidInputError, UnavailableError
 from turngate.domain.runs.labels import UNATTENDED, RunLabels, labels_of, pseudonym

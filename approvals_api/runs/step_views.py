@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from approvals_api.runs.masks import Masks
+from turngate.approvals_api.runs.masks import Masks
 from turngate.domain.agents.no_progress import is_nudge
 from turngate.domain.conversation.messages import ReasoningPart
 from turngate.domain.policy.policy import Verdict

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from approvals_api.lookups import existing_run
-from approvals_api.principal import Principal
-from approvals_api.runs.notes import fallback
-from approvals_api.runs.order import checked_model
-from approvals_api.runs.ownership import run_to_continue
-from approvals_api.services import Services
+from turngate.approvals_api.lookups import existing_run
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.runs.notes import fallback
+from turngate.approvals_api.runs.order import checked_model
+from turngate.approvals_api.runs.ownership import run_to_continue
+from turngate.approvals_api.services import Services
 from turngate.domain.errors import ConflictError, InvalidInputError
 from turngate.domain.tools.external import is_external
 from turngate.store import agents

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
-from approvals_api.lookups import existing_run
+from turngate.approvals_api.lookups import existing_run
 from turngate.domain.tools.external import is_external
 from turngate.store.clock import from_text
 from turngate.store.database import Connection

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from approvals_api.lookups import existing_run
-from approvals_api.paging import one_page
-from approvals_api.retention.erase import erased_of
-from approvals_api.runs.masks import Masks
-from approvals_api.runs.overrides import overrides_view
-from approvals_api.runs.step_views import step_views
+from turngate.approvals_api.lookups import existing_run
+from turngate.approvals_api.paging import one_page
+from turngate.approvals_api.retention.erase import erased_of
+from turngate.approvals_api.runs.masks import Masks
+from turngate.approvals_api.runs.overrides import overrides_view
+from turngate.approvals_api.runs.step_views import step_views
 from turngate.domain.errors import NotFoundError
 from turngate.domain.runs.run_filter import EVERY_RUN, RunFilter
 from turngate.domain.tools.defaults import Defaults, for_readers

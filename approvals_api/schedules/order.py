@@ -6,10 +6,10 @@ import re
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from approvals_api.principal import Principal
-from approvals_api.runs.order import checked_order
-from approvals_api.validation.errors import invalid
-from approvals_api.validation.text import require_storable
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.runs.order import checked_order
+from turngate.approvals_api.validation.errors import invalid
+from turngate.approvals_api.validation.text import require_storable
 from turngate.domain.agents.schedules import ID_PREFIX
 from turngate.store.clock import now
 from turngate.store.schedules.schedules import Schedule

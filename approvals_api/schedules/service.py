@@ -10,22 +10,27 @@ from typing import Any
 
 from sqlalchemy.exc import IntegrityError
 
-from approvals_api.gateway.client import BUSY_WAIT
-from approvals_api.idempotency import KeyedChange, once
-from approvals_api.lookups import existing_run
-from approvals_api.principal import Principal
-from approvals_api.runs.control import MAX_REASON_CHARS
-from approvals_api.runs.order import require_workspace
-from approvals_api.runs.ownership import require_bounds, require_maker, require_own_conversation, require_own_schedule
-from approvals_api.runs.start import published_agent, start_workflow
-from approvals_api.runs.switch_model import require_known_model
-from approvals_api.runs.views import run_summary
-from approvals_api.schedules.order import as_wanted, check_wanted, columns_of
-from approvals_api.schedules.sync import agree
-from approvals_api.schedules.views import existing_schedule, schedule_detail
-from approvals_api.services import Services
-from approvals_api.validation.errors import invalid
-from approvals_api.validation.text import require_storable
+from turngate.approvals_api.gateway.client import BUSY_WAIT
+from turngate.approvals_api.idempotency import KeyedChange, once
+from turngate.approvals_api.lookups import existing_run
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.runs.control import MAX_REASON_CHARS
+from turngate.approvals_api.runs.order import require_workspace
+from turngate.approvals_api.runs.ownership import (
+    require_bounds,
+    require_maker,
+    require_own_conversation,
+    require_own_schedule,
+)
+from turngate.approvals_api.runs.start import published_agent, start_workflow
+from turngate.approvals_api.runs.switch_model import require_known_model
+from turngate.approvals_api.runs.views import run_summary
+from turngate.approvals_api.schedules.order import as_wanted, check_wanted, columns_of
+from turngate.approvals_api.schedules.sync import agree
+from turngate.approvals_api.schedules.views import existing_schedule, schedule_detail
+from turngate.approvals_api.services import Services
+from turngate.approvals_api.validation.errors import invalid
+from turngate.approvals_api.validation.text import require_storable
 from turngate.domain.agents.schedules import ID_PREFIX
 from turngate.domain.errors import ConflictError, UnavailableError
 from turngate.domain.text.instants import in_utc

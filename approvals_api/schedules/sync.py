@@ -11,13 +11,13 @@ import logging
 from datetime import timedelta
 from typing import Final
 
-from approvals_api.concurrency import for_each
-from approvals_api.gateway.schedules import (
+from turngate.approvals_api.concurrency import for_each
+from turngate.approvals_api.gateway.schedules import (
     WantedSchedule,
 )
-from approvals_api.runs.lost import STARTING
-from approvals_api.runs.start import schedule_labels, start_workflow
-from approvals_api.services import Services
+from turngate.approvals_api.runs.lost import STARTING
+from turngate.approvals_api.runs.start import schedule_labels, start_workflow
+from turngate.approvals_api.services import Services
 from turngate.domain.errors import UnavailableError
 from turngate.store import agents
 from turngate.store.clock import now

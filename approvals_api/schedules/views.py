@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from approvals_api.concurrency import for_each
-from approvals_api.gateway.schedules import ScheduleLook
-from approvals_api.paging import one_page
-from approvals_api.services import Services
+from turngate.approvals_api.concurrency import for_each
+from turngate.approvals_api.gateway.schedules import ScheduleLook
+from turngate.approvals_api.paging import one_page
+from turngate.approvals_api.services import Services
 from turngate.domain.agents.schedules import clock_changes
 from turngate.domain.errors import NotFoundError, UnavailableError
 from turngate.store.clock import as_text, now

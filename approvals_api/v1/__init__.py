@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from approvals_api.v1 import (
+from turngate.approvals_api.v1 import (
     agents,
     audit,
     events,

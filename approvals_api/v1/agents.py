@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from approvals_api.http.dependencies import NAMES_NO_RUN, RunReaderDep, ServicesDep
-from approvals_api.http.exact_routes import api_router
-from approvals_api.runs import switch_model
-from approvals_api.runs import views as run_views
+from turngate.approvals_api.http.dependencies import NAMES_NO_RUN, RunReaderDep, ServicesDep
+from turngate.approvals_api.http.exact_routes import api_router
+from turngate.approvals_api.runs import switch_model
+from turngate.approvals_api.runs import views as run_views
 from turngate.wire.agents import AgentView, ModelChoice
 from turngate.wire.view import Page
 

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from fastapi import Depends, Query
 
-from approvals_api.events import audit
-from approvals_api.events.audit import MAX_TYPE_CHARS, TYPE_PATTERN
-from approvals_api.http.dependencies import ReaderDep, ServicesDep, SightDep
-from approvals_api.http.exact_routes import api_router
-from approvals_api.v1.parameters import Instant, Limit, RunId
-from approvals_api.validation.text import STORABLE
+from turngate.approvals_api.events import audit
+from turngate.approvals_api.events.audit import MAX_TYPE_CHARS, TYPE_PATTERN
+from turngate.approvals_api.http.dependencies import ReaderDep, ServicesDep, SightDep
+from turngate.approvals_api.http.exact_routes import api_router
+from turngate.approvals_api.v1.parameters import Instant, Limit, RunId
+from turngate.approvals_api.validation.text import STORABLE
 from turngate.wire.events import AuditFilter, AuditItem, ChainState
 from turngate.wire.view import Page
 

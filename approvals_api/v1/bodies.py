@@ -6,12 +6,12 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from approvals_api.policy.rules import MAX_SOURCE_CHARS
-from approvals_api.requests.answer_check import MAX_MESSAGE_CHARS
-from approvals_api.runs.control import MAX_REASON_CHARS
-from approvals_api.runs.order import MAX_MODEL_CHARS, MAX_TEXT_CHARS
-from approvals_api.runs.overrides import MAX_INSTRUCTIONS_CHARS, MAX_TOOLS
-from approvals_api.v1.parameters import Id
+from turngate.approvals_api.policy.rules import MAX_SOURCE_CHARS
+from turngate.approvals_api.requests.answer_check import MAX_MESSAGE_CHARS
+from turngate.approvals_api.runs.control import MAX_REASON_CHARS
+from turngate.approvals_api.runs.order import MAX_MODEL_CHARS, MAX_TEXT_CHARS
+from turngate.approvals_api.runs.overrides import MAX_INSTRUCTIONS_CHARS, MAX_TOOLS
+from turngate.approvals_api.v1.parameters import Id
 from turngate.domain.identity import MAX_NAME_CHARS, UNBOUND, Scope, TokenBounds
 from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.requests import Resolution, UnattendedAsks, Verb, WhileRunning

@@ -6,7 +6,7 @@ so a client that connects late or again gets the stored progress of the calls th
 
 The words of a model are sent in the same way while its response streams, as ``event: delta``: a client that connects late
 gets the words so far. Clients recognize repeats by ``(run_id, step, attempt, n)``. Right before ``step.responded`` comes what
-was missing (:mod:`approvals_api.v1.last_words`), so that the deltas of a step add up to its stored response.
+was missing (:mod:`turngate.approvals_api.v1.last_words`), so that the deltas of a step add up to its stored response.
 
 A heartbeat is a comment, which the page of a browser can't see. To a client that asks for it, it is sent as
 ``event: heartbeat``, at once and then in each pause: such a client notices a connection that is dead and was never closed.
@@ -28,14 +28,14 @@ import anyio
 from fastapi import Header, Query, Response
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
-from approvals_api.http.dependencies import ReaderDep, RunReaderDep, ServicesDep
-from approvals_api.http.exact_routes import api_router
-from approvals_api.lookups import existing_run
-from approvals_api.runs.views import delta_view, event_view, progress_view
-from approvals_api.services import Services
-from approvals_api.v1.last_words import LastWords
-from approvals_api.v1.parameters import RunId
-from approvals_api.validation.text import STORABLE
+from turngate.approvals_api.http.dependencies import ReaderDep, RunReaderDep, ServicesDep
+from turngate.approvals_api.http.exact_routes import api_router
+from turngate.approvals_api.lookups import existing_run
+from turngate.approvals_api.runs.views import delta_view, event_view, progress_view
+from turngate.approvals_api.services import Services
+from turngate.approvals_api.v1.last_words import LastWords
+from turngate.approvals_api.v1.parameters import RunId
+from turngate.approvals_api.validation.text import STORABLE
 from turngate.domain.errors import UnavailableError
 from turngate.store.access import people
 from turngate.store.database import Database

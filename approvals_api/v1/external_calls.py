@@ -8,13 +8,13 @@ from typing import Annotated, Final, Literal
 from fastapi import Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from approvals_api.external_calls import service as external_service
-from approvals_api.http.dependencies import NAMES_NO_RUN, RunReaderDep, ServicesDep, StarterDep
-from approvals_api.http.exact_routes import api_router
-from approvals_api.http.problems import problems
-from approvals_api.requests.answer_check import MAX_ARGS_CHARS
-from approvals_api.v1.parameters import Cursor, Limit
-from approvals_api.validation.text import STORABLE
+from turngate.approvals_api.external_calls import service as external_service
+from turngate.approvals_api.http.dependencies import NAMES_NO_RUN, RunReaderDep, ServicesDep, StarterDep
+from turngate.approvals_api.http.exact_routes import api_router
+from turngate.approvals_api.http.problems import problems
+from turngate.approvals_api.requests.answer_check import MAX_ARGS_CHARS
+from turngate.approvals_api.v1.parameters import Cursor, Limit
+from turngate.approvals_api.validation.text import STORABLE
 from turngate.domain.tools.external import MAX_MESSAGES, SOURCE, ExternalMessage, ExternalTool
 from turngate.domain.tools.results import TOOL_RESULT
 from turngate.wire.external_calls import ExternalCallView, ExternalStart

@@ -7,16 +7,16 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
-from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
-from approvals_api.http.exact_routes import api_router
-from approvals_api.http.problems import problems
-from approvals_api.runs import dry_run
-from approvals_api.runs import plan as run_plan
-from approvals_api.runs.overrides import listed
-from approvals_api.v1.bodies import MAX_STEP, ModelName, ReplayBody
-from approvals_api.v1.new_runs import STARTED, started
-from approvals_api.v1.parameters import Id, IdempotencyKey, RunId
-from approvals_api.validation.text import STORABLE
+from turngate.approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
+from turngate.approvals_api.http.exact_routes import api_router
+from turngate.approvals_api.http.problems import problems
+from turngate.approvals_api.runs import dry_run
+from turngate.approvals_api.runs import plan as run_plan
+from turngate.approvals_api.runs.overrides import listed
+from turngate.approvals_api.v1.bodies import MAX_STEP, ModelName, ReplayBody
+from turngate.approvals_api.v1.new_runs import STARTED, started
+from turngate.approvals_api.v1.parameters import Id, IdempotencyKey, RunId
+from turngate.approvals_api.validation.text import STORABLE
 from turngate.wire.orders import DryRunOrder, ForkOrder
 from turngate.wire.plans import ForkPlan
 from turngate.wire.runs import RunSummary

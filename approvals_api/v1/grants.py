@@ -8,15 +8,15 @@ from typing import Annotated, Literal
 from fastapi import Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
-from approvals_api.http.exact_routes import api_router
-from approvals_api.http.problems import problems
-from approvals_api.paging import decode_cursor
-from approvals_api.policy import grants
-from approvals_api.requests import backlog
-from approvals_api.v1.parameters import Cursor, Id, IdempotencyKey, Limit
-from approvals_api.validation.exact_json import member_text, parse_exact
-from approvals_api.validation.text import STORABLE
+from turngate.approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
+from turngate.approvals_api.http.exact_routes import api_router
+from turngate.approvals_api.http.problems import problems
+from turngate.approvals_api.paging import decode_cursor
+from turngate.approvals_api.policy import grants
+from turngate.approvals_api.requests import backlog
+from turngate.approvals_api.v1.parameters import Cursor, Id, IdempotencyKey, Limit
+from turngate.approvals_api.validation.exact_json import member_text, parse_exact
+from turngate.approvals_api.validation.text import STORABLE
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, GrantPattern, GrantScope, WantedGrant
 from turngate.domain.policy.limits import ValueLimit

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import Request
 
-from approvals_api import health
-from approvals_api.http.dependencies import ReaderDep, ServicesDep
-from approvals_api.http.exact_routes import api_router
+from turngate.approvals_api import health
+from turngate.approvals_api.http.dependencies import ReaderDep, ServicesDep
+from turngate.approvals_api.http.exact_routes import api_router
 from turngate.wire.health import HealthView
 
 router = api_router("health")

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from approvals_api.runs.masks import Masks
-from approvals_api.runs.views import delta_view
+from turngate.approvals_api.runs.masks import Masks
+from turngate.approvals_api.runs.views import delta_view
 from turngate.domain.conversation.messages import ReasoningPart
 from turngate.store.database import Connection, Database
 from turngate.store.events.events import Event

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from fastapi import Response
 
-from approvals_api.http.problems import problems
-from approvals_api.runs import views as run_views
+from turngate.approvals_api.http.problems import problems
+from turngate.approvals_api.runs import views as run_views
 from turngate.store.runs.runs import Run
 from turngate.wire.runs import RunSummary
 

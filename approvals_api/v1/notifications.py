@@ -6,13 +6,13 @@ from typing import Annotated
 
 from fastapi import Path, Query
 
-from approvals_api.events import deliveries
-from approvals_api.http.dependencies import AdminDep, ReaderDep, ServicesDep
-from approvals_api.http.exact_routes import api_router
-from approvals_api.http.problems import problems
-from approvals_api.paging import decode_cursor
-from approvals_api.v1.parameters import Cursor, Limit
-from approvals_api.validation.text import STORABLE
+from turngate.approvals_api.events import deliveries
+from turngate.approvals_api.http.dependencies import AdminDep, ReaderDep, ServicesDep
+from turngate.approvals_api.http.exact_routes import api_router
+from turngate.approvals_api.http.problems import problems
+from turngate.approvals_api.paging import decode_cursor
+from turngate.approvals_api.v1.parameters import Cursor, Limit
+from turngate.approvals_api.validation.text import STORABLE
 from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.wire.notifications import DeliveryView
 from turngate.wire.view import Page

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Header, Path, Query
 from pydantic import AwareDatetime, BeforeValidator, StringConstraints
 
-from approvals_api.validation.text import STORABLE
+from turngate.approvals_api.validation.text import STORABLE
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 

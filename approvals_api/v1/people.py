@@ -8,13 +8,13 @@ from typing import Annotated
 
 from fastapi import Path
 
-from approvals_api.http.dependencies import NAMES_NO_RUN, AdminDep, AnyoneDep, ServicesDep
-from approvals_api.http.exact_routes import api_router
-from approvals_api.paging import page_after
-from approvals_api.principal import Principal
-from approvals_api.v1.bodies import NewTokenBody
-from approvals_api.v1.parameters import Cursor, Limit
-from approvals_api.validation.text import STORABLE
+from turngate.approvals_api.http.dependencies import NAMES_NO_RUN, AdminDep, AnyoneDep, ServicesDep
+from turngate.approvals_api.http.exact_routes import api_router
+from turngate.approvals_api.paging import page_after
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.v1.bodies import NewTokenBody
+from turngate.approvals_api.v1.parameters import Cursor, Limit
+from turngate.approvals_api.validation.text import STORABLE
 from turngate.domain.errors import ForbiddenError, NotFoundError
 from turngate.domain.identity import name_key
 from turngate.store.access import sessions, tokens

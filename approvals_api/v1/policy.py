@@ -7,20 +7,20 @@ from typing import Annotated, Literal
 from fastapi import Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from approvals_api.http.dependencies import AdminDep, OperatorDep, ReaderDep, ServicesDep
-from approvals_api.http.exact_routes import api_router
-from approvals_api.http.problems import problems
-from approvals_api.paging import decode_cursor
-from approvals_api.policy import proposals
-from approvals_api.policy import reports as policy_reports
-from approvals_api.policy import rules as policy_rules
-from approvals_api.policy.offers import rule_offer
-from approvals_api.policy.preview import preview_rule
-from approvals_api.policy.rules import MAX_COMMENT_CHARS, MAX_SOURCE_CHARS
-from approvals_api.requests.backlog import waiting_for_rule
-from approvals_api.v1.parameters import Cursor, Id, Instant, Limit, RequestId
-from approvals_api.validation.exact_json import member_text
-from approvals_api.validation.text import STORABLE
+from turngate.approvals_api.http.dependencies import AdminDep, OperatorDep, ReaderDep, ServicesDep
+from turngate.approvals_api.http.exact_routes import api_router
+from turngate.approvals_api.http.problems import problems
+from turngate.approvals_api.paging import decode_cursor
+from turngate.approvals_api.policy import proposals
+from turngate.approvals_api.policy import reports as policy_reports
+from turngate.approvals_api.policy import rules as policy_rules
+from turngate.approvals_api.policy.offers import rule_offer
+from turngate.approvals_api.policy.preview import preview_rule
+from turngate.approvals_api.policy.rules import MAX_COMMENT_CHARS, MAX_SOURCE_CHARS
+from turngate.approvals_api.requests.backlog import waiting_for_rule
+from turngate.approvals_api.v1.parameters import Cursor, Id, Instant, Limit, RequestId
+from turngate.approvals_api.validation.exact_json import member_text
+from turngate.approvals_api.validation.text import STORABLE
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.requests import UnattendedAsks
 from turngate.store.clock import as_text

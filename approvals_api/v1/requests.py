@@ -9,20 +9,20 @@ from typing import Annotated, Final, Literal
 from fastapi import Body, Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep, SightDep
-from approvals_api.http.exact_routes import api_router
-from approvals_api.http.problems import problems
-from approvals_api.paging import decode_cursor
-from approvals_api.requests import backlog, bulk, claim, comments, decide, presence, reveal
-from approvals_api.requests.answer_check import MAX_MESSAGE_CHARS
-from approvals_api.requests.bulk import MAX_ITEMS
-from approvals_api.requests.decide import MAX_DECISION_ID_CHARS
-from approvals_api.requests.precedents import with_precedents
-from approvals_api.requests.views import request_detail, request_page
-from approvals_api.v1.bodies import DECISION_EXAMPLES, ClaimBody, CommentBody, DecisionBody, LookBody
-from approvals_api.v1.parameters import Cursor, Id, IdempotencyKey, Limit, RequestId
-from approvals_api.validation.exact_json import member_text
-from approvals_api.validation.text import STORABLE
+from turngate.approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep, SightDep
+from turngate.approvals_api.http.exact_routes import api_router
+from turngate.approvals_api.http.problems import problems
+from turngate.approvals_api.paging import decode_cursor
+from turngate.approvals_api.requests import backlog, bulk, claim, comments, decide, presence, reveal
+from turngate.approvals_api.requests.answer_check import MAX_MESSAGE_CHARS
+from turngate.approvals_api.requests.bulk import MAX_ITEMS
+from turngate.approvals_api.requests.decide import MAX_DECISION_ID_CHARS
+from turngate.approvals_api.requests.precedents import with_precedents
+from turngate.approvals_api.requests.views import request_detail, request_page
+from turngate.approvals_api.v1.bodies import DECISION_EXAMPLES, ClaimBody, CommentBody, DecisionBody, LookBody
+from turngate.approvals_api.v1.parameters import Cursor, Id, IdempotencyKey, Limit, RequestId
+from turngate.approvals_api.validation.exact_json import member_text
+from turngate.approvals_api.validation.text import STORABLE
 from turngate.domain.requests import RequestKind
 from turngate.domain.runs.inbox import MAX_STEP, MOST_COUNTED, InboxFilter, InboxOrder, InboxStatus
 from turngate.store.policy import grants

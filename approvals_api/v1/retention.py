@@ -8,13 +8,13 @@ from typing import Annotated
 from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
-from approvals_api.http.dependencies import AdminDep, ServicesDep
-from approvals_api.http.exact_routes import api_router
-from approvals_api.http.problems import problems
-from approvals_api.retention import erase, holds, overview
-from approvals_api.retention.erase import MAX_REASON_CHARS
-from approvals_api.retention.overview import ConfirmedErasure
-from approvals_api.validation.text import STORABLE
+from turngate.approvals_api.http.dependencies import AdminDep, ServicesDep
+from turngate.approvals_api.http.exact_routes import api_router
+from turngate.approvals_api.http.problems import problems
+from turngate.approvals_api.retention import erase, holds, overview
+from turngate.approvals_api.retention.erase import MAX_REASON_CHARS
+from turngate.approvals_api.retention.overview import ConfirmedErasure
+from turngate.approvals_api.validation.text import STORABLE
 from turngate.wire.retention import ErasureDone, ErasurePreview, HoldView, RetentionView
 
 router = api_router("retention")

@@ -8,23 +8,30 @@ from typing import Annotated
 
 from fastapi import Path, Query, Response
 
-from approvals_api.http.dependencies import NAMES_NO_RUN, OperatorDep, RunReaderDep, ServicesDep, SightDep, StarterDep
-from approvals_api.http.exact_routes import api_router
-from approvals_api.http.problems import problems
-from approvals_api.paging import decode_cursor
-from approvals_api.runs import explain, fork, retry, stalled, start
-from approvals_api.runs import send_message as message_operations
-from approvals_api.runs import views as run_views
-from approvals_api.runs.compare import compare
-from approvals_api.runs.control import interrupt, pause, resume
-from approvals_api.runs.explain import error_by_id, newest_errors
-from approvals_api.runs.family import family_for
-from approvals_api.runs.results import whole_result
-from approvals_api.runs.switch_model import switch_model
-from approvals_api.v1.bodies import ForkBody, InterruptBody, MessageBody, ModelBody, RetryBody, StartRunBody
-from approvals_api.v1.new_runs import STARTED, started
-from approvals_api.v1.parameters import ConversationId, Cursor, IdempotencyKey, Limit, RunId, ToolCallId
-from approvals_api.validation.text import STORABLE
+from turngate.approvals_api.http.dependencies import (
+    NAMES_NO_RUN,
+    OperatorDep,
+    RunReaderDep,
+    ServicesDep,
+    SightDep,
+    StarterDep,
+)
+from turngate.approvals_api.http.exact_routes import api_router
+from turngate.approvals_api.http.problems import problems
+from turngate.approvals_api.paging import decode_cursor
+from turngate.approvals_api.runs import explain, fork, retry, stalled, start
+from turngate.approvals_api.runs import send_message as message_operations
+from turngate.approvals_api.runs import views as run_views
+from turngate.approvals_api.runs.compare import compare
+from turngate.approvals_api.runs.control import interrupt, pause, resume
+from turngate.approvals_api.runs.explain import error_by_id, newest_errors
+from turngate.approvals_api.runs.family import family_for
+from turngate.approvals_api.runs.results import whole_result
+from turngate.approvals_api.runs.switch_model import switch_model
+from turngate.approvals_api.v1.bodies import ForkBody, InterruptBody, MessageBody, ModelBody, RetryBody, StartRunBody
+from turngate.approvals_api.v1.new_runs import STARTED, started
+from turngate.approvals_api.v1.parameters import ConversationId, Cursor, IdempotencyKey, Limit, RunId, ToolCallId
+from turngate.approvals_api.validation.text import STORABLE
 from turngate.domain.requests import RunStatus
 from turngate.domain.runs.failure_classes import FailureClass
 from turngate.domain.runs.run_filter import RunFilter

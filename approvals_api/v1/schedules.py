@@ -8,17 +8,17 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import Path, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from approvals_api.http.dependencies import NAMES_NO_RUN, RunReaderDep, ServicesDep, SightDep, StarterDep
-from approvals_api.http.exact_routes import api_router
-from approvals_api.http.problems import problems
-from approvals_api.paging import decode_cursor
-from approvals_api.schedules import service as schedule_service
-from approvals_api.schedules.order import MAX_NOTES_CHARS
-from approvals_api.schedules.views import schedule_detail, schedule_page
-from approvals_api.v1.bodies import InterruptBody, ModelName, Text, Workspace
-from approvals_api.v1.new_runs import RUN_CREATED, started
-from approvals_api.v1.parameters import Cursor, Id, IdempotencyKey, Instant, Limit
-from approvals_api.validation.text import STORABLE
+from turngate.approvals_api.http.dependencies import NAMES_NO_RUN, RunReaderDep, ServicesDep, SightDep, StarterDep
+from turngate.approvals_api.http.exact_routes import api_router
+from turngate.approvals_api.http.problems import problems
+from turngate.approvals_api.paging import decode_cursor
+from turngate.approvals_api.schedules import service as schedule_service
+from turngate.approvals_api.schedules.order import MAX_NOTES_CHARS
+from turngate.approvals_api.schedules.views import schedule_detail, schedule_page
+from turngate.approvals_api.v1.bodies import InterruptBody, ModelName, Text, Workspace
+from turngate.approvals_api.v1.new_runs import RUN_CREATED, started
+from turngate.approvals_api.v1.parameters import Cursor, Id, IdempotencyKey, Instant, Limit
+from turngate.approvals_api.validation.text import STORABLE
 from turngate.domain.agents.schedules import (
     DEFAULT_CATCH_UP_SECONDS,
     MAX_CATCH_UP_SECONDS,

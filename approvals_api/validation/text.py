@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from approvals_api.validation.errors import invalid
+from turngate.approvals_api.validation.errors import invalid
 
 STORABLE: Final = r"^[^\u0000]*$"
 """Pattern of ids and words in URLs. An id with U+0000 names nothing, and asking PostgreSQL for it would be an error."""

@@ -10,7 +10,7 @@ from support.engine import stack
 from support.sub_agent_app import LIMITS, Acting, World
 from temporalio.client import Client
 
-from approvals_api.gateway.client import Gateway
+from turngate.approvals_api.gateway.client import Gateway
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
 

@@ -12,12 +12,12 @@ from fastapi import Request, Response
 from support.api_server import Api, session_for, token_for
 from support.users import added
 
-from approvals_api.access.login import Browser, Login, log_out
-from approvals_api.http import authentication
-from approvals_api.http.authentication import SESSION_COOKIE
-from approvals_api.http.guards import Guards, host_name
-from approvals_api.http.rate_limits import RateLimits
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.access.login import Browser, Login, log_out
+from turngate.approvals_api.http import authentication
+from turngate.approvals_api.http.authentication import SESSION_COOKIE
+from turngate.approvals_api.http.guards import Guards, host_name
+from turngate.approvals_api.http.rate_limits import RateLimits
+from turngate.approvals_api.settings import ApiSettings
 from turngate.domain.errors import ForbiddenError
 from turngate.domain.identity import ROLE_SCOPES
 from turngate.store.access import access, tokens

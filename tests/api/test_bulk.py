@@ -13,7 +13,7 @@ from support.changed_rows import changed
 from support.engine import stack
 from temporalio.client import Client
 
-from approvals_api.gateway.client import Gateway
+from turngate.approvals_api.gateway.client import Gateway
 from turngate.client import TurngateClient
 from turngate.store import tables
 from turngate.store.database import Database

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import update
 from support.store_app import Desk, desk_on
 
-from approvals_api.requests import presence
+from turngate.approvals_api.requests import presence
 from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.events import events

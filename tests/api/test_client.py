@@ -10,8 +10,8 @@ import pytest
 from support.api_server import Api, serving, token_for
 from support.engine import until
 
-from approvals_api.app import create_api_app
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.app import create_api_app
+from turngate.approvals_api.settings import ApiSettings
 from turngate.client import Retries, SyncTurngateClient, TurngateClient
 from turngate.domain.errors import (
     ConflictError,

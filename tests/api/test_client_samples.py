@@ -11,8 +11,8 @@ from support.engine import call, says, stack, until
 from support.samples import ROOT, run_sample
 from temporalio.client import Client
 
-from approvals_api.gateway.client import Gateway
 from turngate import Agent, Policy, Rule, Toolkit, tool
+from turngate.approvals_api.gateway.client import Gateway
 from turngate.client import TurngateClient
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.models.port import ModelRequest

@@ -15,7 +15,7 @@ from support.changed_rows import changed
 from support.sub_agent_app import step, task
 from typer.testing import CliRunner
 
-from approvals_api.app import create_app
+from turngate.approvals_api.app import create_app
 from turngate.cli.main import app
 from turngate.store.tables import calls, runs
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.api_server import ask_person, pay
 
-from approvals_api.paging import decode_cursor, encode_cursor
-from approvals_api.requests.answer_check import check_content
-from approvals_api.validation.exact_json import member_text, parse_exact
-from approvals_api.validation.json_schema import problems_of
+from turngate.approvals_api.paging import decode_cursor, encode_cursor
+from turngate.approvals_api.requests.answer_check import check_content
+from turngate.approvals_api.validation.exact_json import member_text, parse_exact
+from turngate.approvals_api.validation.json_schema import problems_of
 from turngate.domain.errors import InvalidInputError
 from turngate.store.requests.requests import Request
 from turngate.wire.orders import DecisionOrder

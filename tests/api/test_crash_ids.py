@@ -18,10 +18,10 @@ from support.engine import Cast, call, says, stack
 from support.scenes import Scenes
 from temporalio.client import Client
 
-from activities.engine.error_log import Where, at_call, keeping_crashes, report
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
 from turngate import tool
+from turngate.activities.engine.error_log import Where, at_call, keeping_crashes, report
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.gateway.client import Gateway
 from turngate.cli.follow.request import show_request
 from turngate.domain.agents.hooks import Generate, Hooks, RunScope
 from turngate.domain.conversation.messages import Message, ModelResponse

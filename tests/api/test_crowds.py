@@ -14,9 +14,9 @@ import pytest
 from support.api_server import token_for
 from temporalio.client import Client
 
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.settings import ApiSettings
 from turngate.cli.api_server import ApiServer, listen
 from turngate.cli.bounded_http import ConnectionLimits
 from turngate.runtime.temporal_client import data_converter

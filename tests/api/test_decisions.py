@@ -18,10 +18,10 @@ from support.engine import stack, until
 from support.store_app import desk_on
 from temporalio.client import Client
 
-from approvals_api.gateway.client import Gateway
-from approvals_api.principal import Principal
-from approvals_api.requests import apply, decide
 from turngate import Policy, Rule
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.requests import apply, decide
 from turngate.domain.identity import ROLE_SCOPES
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database

@@ -9,8 +9,8 @@ import pytest
 from httpx_sse import ServerSentEvent, aconnect_sse
 from support.api_server import Api, token_for
 
-from approvals_api.app import create_app
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.settings import ApiSettings
 from turngate.cli.api_server import ApiServer, listen
 from turngate.client.event_stream import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, EventStream
 from turngate.runtime import embedded_temporal

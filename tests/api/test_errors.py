@@ -20,9 +20,9 @@ from support.scenes import Scenes
 from temporalio.client import Client
 from typer.testing import CliRunner
 
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
 from turngate import Limits, tool
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.gateway.client import Gateway
 from turngate.cli.main import app
 from turngate.domain.agents.hooks import Deny, HookedCall, Hooks, RunScope
 from turngate.domain.conversation.messages import ModelResponse

@@ -13,7 +13,7 @@ from support.api_server import Api
 from support.engine import until
 from support.sse_client import watching
 
-from approvals_api.events.feed import EventFeed
+from turngate.approvals_api.events.feed import EventFeed
 from turngate.store.events import events
 
 

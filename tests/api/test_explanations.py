@@ -20,14 +20,14 @@ from support.scenes import Scenes
 from temporalio.client import Client
 from typer.testing import CliRunner
 
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.gateway.workflow_status import WorkflowLook
-from approvals_api.pages.run_context import stalls_of
-from approvals_api.runs import explain, stalled
-from approvals_api.runs.views import run_detail
-from approvals_api.settings import ApiSettings
 from turngate import Limits, ToolFailure, tool
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.gateway.workflow_status import WorkflowLook
+from turngate.approvals_api.pages.run_context import stalls_of
+from turngate.approvals_api.runs import explain, stalled
+from turngate.approvals_api.runs.views import run_detail
+from turngate.approvals_api.settings import ApiSettings
 from turngate.cli.main import app
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError

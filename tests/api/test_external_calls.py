@@ -14,7 +14,7 @@ from support.api_server import TextScript, api_on, pay, token_for
 from support.engine import stack, until
 from temporalio.client import Client
 
-from approvals_api.gateway.client import Gateway
+from turngate.approvals_api.gateway.client import Gateway
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from turngate.domain.policy.policy import Policy, Rule

@@ -15,11 +15,11 @@ from support.engine import Stack, until
 from support.sub_agent_app import World, step, task
 from typer.testing import CliRunner
 
-from approvals_api.app import create_app
-from approvals_api.principal import OPERATOR_SCOPES, Principal
-from approvals_api.runs import fork as fork_run
-from approvals_api.runs import start as start_run
-from approvals_api.runs.order import ForkPoint, record, take_back
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.principal import OPERATOR_SCOPES, Principal
+from turngate.approvals_api.runs import fork as fork_run
+from turngate.approvals_api.runs import start as start_run
+from turngate.approvals_api.runs.order import ForkPoint, record, take_back
 from turngate.cli.main import app
 from turngate.store import agents
 from turngate.store.runs import runs

@@ -16,7 +16,7 @@ from support.html_forms import PostedPage
 from support.sub_agent_app import World, step, task
 from typer.testing import CliRunner
 
-from approvals_api.app import create_app
+from turngate.approvals_api.app import create_app
 from turngate.cli.main import app
 from turngate.store.runs import runs
 from turngate.store.tables import events

@@ -13,10 +13,10 @@ from support.api_server import Api, api_on, serving, session_for, token_for
 from support.engine import until
 from temporalio.client import Client
 
-from approvals_api import health
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api import health
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.settings import ApiSettings
 from turngate.runtime import embedded_temporal
 from turngate.store.database import Database
 

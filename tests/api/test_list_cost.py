@@ -14,9 +14,9 @@ from support.sql_census import SqlCensus
 from support.stored_requests import live_run, request_row
 from temporalio.client import Client
 
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.settings import ApiSettings
 from turngate.domain.origins.origin import Origin, Origins
 from turngate.store.database import Database
 from turngate.store.events import events

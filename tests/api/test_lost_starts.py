@@ -15,9 +15,9 @@ from support.engine import ListModel, call, says, stack, until
 from temporalio.client import Client
 from typer.testing import CliRunner
 
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
 from turngate import ToolContext, tool
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.gateway.client import Gateway
 from turngate.cli.main import app
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.requests import LostStart

@@ -18,12 +18,12 @@ from support.engine import until
 from support.notification_receivers import Receiver, answer, new_run, opened, receiving, webhook_channel
 from temporalio.client import Client
 
-from approvals_api.app import create_app
-from approvals_api.events.feed import EventFeed
-from approvals_api.events.notifier import SENDERS, keep_notifying
-from approvals_api.gateway.client import Gateway
-from approvals_api.http.authentication import SESSION_COOKIE
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.events.feed import EventFeed
+from turngate.approvals_api.events.notifier import SENDERS, keep_notifying
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.http.authentication import SESSION_COOKIE
+from turngate.approvals_api.settings import ApiSettings
 from turngate.notifications import http_post, send_delivery
 from turngate.notifications.configuration import Channel
 from turngate.notifications.items import Payload

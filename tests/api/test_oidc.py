@@ -23,9 +23,9 @@ from support.nginx import below
 from support.oidc_provider import SCOPES, SECRET, Provider, running_provider
 from support.users import added, audit_events
 
-from approvals_api.access.login import role_of, wanted_name
-from approvals_api.access.oidc import OidcProvider, _Metadata
-from approvals_api.settings import OidcSettings, claim_at
+from turngate.approvals_api.access.login import role_of, wanted_name
+from turngate.approvals_api.access.oidc import OidcProvider, _Metadata
+from turngate.approvals_api.settings import OidcSettings, claim_at
 from turngate.domain.errors import ForbiddenError, UnavailableError
 from turngate.runtime.embedded_temporal import choose_port
 from turngate.store.access import sessions, users

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support.api_server import Api
 
-from approvals_api.app import documented_app
-from approvals_api.http.openapi import TAGS, exported
+from turngate.approvals_api.app import documented_app
+from turngate.approvals_api.http.openapi import TAGS, exported
 
 FILE = Path(__file__).parents[2] / "docs" / "openapi.json"
 METHODS = {"get", "put", "post", "delete", "patch"}

@@ -17,9 +17,9 @@ from support.engine import call, says, stack
 from temporalio.client import Client
 from typer.testing import CliRunner
 
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
 from turngate import Agent, Limits, NoProgress, ToolFailure, Toolkit, tool
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.gateway.client import Gateway
 from turngate.cli.main import app
 from turngate.domain.conversation.messages import ModelResponse, Usage
 from turngate.domain.errors import ModelError

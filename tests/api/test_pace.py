@@ -9,7 +9,7 @@ import pytest
 from support.html_forms import PostedPage
 from support.store_app import Desk, desk_on
 
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.settings import ApiSettings
 from turngate.store.database import Database
 
 NOW = 1_000.0

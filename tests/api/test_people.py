@@ -27,10 +27,10 @@ from support.login_app import PASSWORD
 from support.notification_receivers import receiving, webhook_channel
 from temporalio.client import Client, WorkflowExecution
 
-from approvals_api.app import create_app
-from approvals_api.events.notifier import keep_notifying
-from approvals_api.gateway.client import Gateway
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.events.notifier import keep_notifying
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.settings import ApiSettings
 from turngate.domain.person_ids import PERSON_ID
 from turngate.domain.policy.terms import Role
 from turngate.runtime.workspaces import ANYWHERE

@@ -14,9 +14,9 @@ from support.users import added
 from temporalio.client import Client
 from typer.testing import CliRunner, Result
 
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.settings import ApiSettings
 from turngate.cli.main import app as commands
 from turngate.store.access import tokens
 from turngate.store.database import Database

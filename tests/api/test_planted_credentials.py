@@ -26,11 +26,11 @@ from support.tui_person import person_at
 from temporalio.client import Client
 from typer.testing import CliRunner
 
-from approvals_api.app import create_app
-from approvals_api.events.notifier import keep_notifying
-from approvals_api.gateway.client import Gateway
-from approvals_api.settings import ApiSettings
 from turngate import Preview, ToolContext, tool
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.events.notifier import keep_notifying
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.settings import ApiSettings
 from turngate.cli.main import app as commands
 from turngate.domain.conversation.messages import Delta, Message, ModelResponse, ReasoningPart
 from turngate.models.port import ModelRequest, OnDelta

@@ -19,10 +19,10 @@ from support.tools import Bench
 from temporalio.client import Client
 from typer.testing import CliRunner
 
-from approvals_api.policy import grants
-from approvals_api.policy import rules as policy_rules
-from approvals_api.principal import Principal
 from turngate import Policy, Rule, tool
+from turngate.approvals_api.policy import grants
+from turngate.approvals_api.policy import rules as policy_rules
+from turngate.approvals_api.principal import Principal
 from turngate.cli.commands.policy.policy import show_explanation
 from turngate.cli.main import app
 from turngate.client import TurngateClient

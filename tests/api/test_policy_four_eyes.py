@@ -17,10 +17,10 @@ from support.users import added
 from temporalio.client import Client
 from typer.testing import CliRunner
 
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.http.authentication import SESSION_COOKIE
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.http.authentication import SESSION_COOKIE
+from turngate.approvals_api.settings import ApiSettings
 from turngate.cli.main import app as cli
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.access import sessions, tokens

@@ -13,9 +13,9 @@ from support.store_app import desk_on
 from support.tools import Bench
 from temporalio.client import Client
 
-from approvals_api.gateway.client import Gateway
-from approvals_api.principal import Principal
-from approvals_api.requests.decide import submit
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.requests.decide import submit
 from turngate.store import tables
 from turngate.store.database import Database
 from turngate.store.runs import runs

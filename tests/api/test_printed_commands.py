@@ -25,10 +25,10 @@ from temporalio.client import Client
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.settings import ApiSettings
 from turngate import Limits, tool
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.settings import ApiSettings
 from turngate.cli import stores
 from turngate.cli.api_link import ApiLink
 from turngate.cli.led_commands import led, led_text

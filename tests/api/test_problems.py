@@ -7,7 +7,7 @@ from fastapi import FastAPI, Response
 from support.api_server import Api
 from support.engine import until
 
-from approvals_api.http.problems import install_problems, problem_response
+from turngate.approvals_api.http.problems import install_problems, problem_response
 from turngate.domain.errors import DuplicateToolNameError, TurngateError, UnavailableError
 from turngate.wire.problems import status_of
 

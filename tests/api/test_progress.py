@@ -17,10 +17,10 @@ from support.engine import call, says, stack, until
 from support.sse_client import watching
 from temporalio.client import Client
 
-from approvals_api.app import create_api_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.settings import ApiSettings
 from turngate import ToolContext, tool
+from turngate.approvals_api.app import create_api_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.settings import ApiSettings
 from turngate.cli.api_link import ApiLink
 from turngate.cli.follow.run import RunAsJson, Watch
 from turngate.client import SyncTurngateClient

@@ -15,12 +15,12 @@ from starlette.requests import Request
 from support.login_app import PASSWORD, door_on, log_in
 from support.nginx import below
 
-from approvals_api.app import create_app
-from approvals_api.http import authentication
-from approvals_api.http.public_address import PublicAddress
-from approvals_api.pages import STATIC_DIR
-from approvals_api.pages.routes import routers
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.http import authentication
+from turngate.approvals_api.http.public_address import PublicAddress
+from turngate.approvals_api.pages import STATIC_DIR
+from turngate.approvals_api.pages.routes import routers
+from turngate.approvals_api.settings import ApiSettings
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.embedded_temporal import choose_port
 from turngate.runtime.settings import Settings

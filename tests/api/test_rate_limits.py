@@ -11,8 +11,8 @@ from support.api_server import token_for
 from support.login_app import door_on, log_in
 from support.users import audit_events
 
-from approvals_api.http.rate_limits import Buckets, RateLimits
-from approvals_api.settings import RateLimitSettings
+from turngate.approvals_api.http.rate_limits import Buckets, RateLimits
+from turngate.approvals_api.settings import RateLimitSettings
 from turngate.domain.errors import TooManyRequestsError
 from turngate.store.database import Database
 

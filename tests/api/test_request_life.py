@@ -32,11 +32,11 @@ from support.api_server import Amount, Question, Reply, serving, token_for
 from support.engine import Stack, call, says, stack
 from temporalio.client import Client
 
-from approvals_api.app import create_api_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.http.authentication import SESSION_COOKIE
-from approvals_api.settings import ApiSettings
 from turngate import ToolContext, interaction_tool, tool
+from turngate.approvals_api.app import create_api_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.http.authentication import SESSION_COOKIE
+from turngate.approvals_api.settings import ApiSettings
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.models.port import ModelRequest

@@ -19,10 +19,10 @@ from support.stored_requests import live_run, request_row
 from temporalio.client import Client
 from typer.testing import CliRunner
 
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.http.authentication import SESSION_COOKIE
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.http.authentication import SESSION_COOKIE
+from turngate.approvals_api.settings import ApiSettings
 from turngate.cli.main import app as cli
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.requests import STATUS_OF_VERB, Verb

@@ -12,9 +12,9 @@ from sqlalchemy import func, select
 from support.api_server import Api, token_for
 from support.engine import until
 
-from approvals_api.principal import OPERATOR_SCOPES, Principal
-from approvals_api.runs import start
-from approvals_api.runs.order import keep, record, take_back
+from turngate.approvals_api.principal import OPERATOR_SCOPES, Principal
+from turngate.approvals_api.runs import start
+from turngate.approvals_api.runs.order import keep, record, take_back
 from turngate.domain.errors import UnavailableError
 from turngate.store import agents
 from turngate.store.runs import messages, runs

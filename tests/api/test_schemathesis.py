@@ -21,7 +21,7 @@ from support.api_server import POLICY, TOOLS, Api, TextScript, api_on, token_for
 from support.engine import stack
 from temporalio.client import Client
 
-from approvals_api.gateway.client import Gateway
+from turngate.approvals_api.gateway.client import Gateway
 from turngate.store.database import Database
 
 HERE = Path(__file__).parent

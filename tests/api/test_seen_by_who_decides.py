@@ -20,10 +20,10 @@ from support.users import added
 from temporalio.client import Client
 from typer.testing import CliRunner
 
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.settings import ApiSettings
 from turngate import Preview, tool
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.settings import ApiSettings
 from turngate.cli.main import app as commands
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.policy.policy import Policy, Rule

@@ -15,7 +15,7 @@ from support.api_server import token_for
 from support.login_app import Door, door_on, log_in
 from support.users import added, audit_events
 
-from approvals_api.http.authentication import SESSION_COOKIE, WANTED_PAGE_COOKIE, form_token
+from turngate.approvals_api.http.authentication import SESSION_COOKIE, WANTED_PAGE_COOKIE, form_token
 from turngate.cli.api_settings import login_link_command
 from turngate.runtime.settings import Settings
 from turngate.store.access import sessions, tokens

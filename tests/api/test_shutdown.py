@@ -18,9 +18,9 @@ from turngate.store.database import Database
 PROGRAM = textwrap.dedent("""
     import asyncio, sys, uvicorn
     from temporalio.client import Client
-    from approvals_api.app import create_api_app
-    from approvals_api.gateway.client import Gateway
-    from approvals_api.settings import ApiSettings
+    from turngate.approvals_api.app import create_api_app
+    from turngate.approvals_api.gateway.client import Gateway
+    from turngate.approvals_api.settings import ApiSettings
     from turngate.store.database import Database
 
     async def main(url, address, port):

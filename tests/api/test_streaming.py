@@ -17,9 +17,9 @@ from support.engine import says, stack, until
 from support.sse_client import watching
 from temporalio.client import Client
 
-from approvals_api.app import create_api_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.app import create_api_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.settings import ApiSettings
 from turngate.cli.api_link import ApiLink
 from turngate.cli.follow.run import Watch
 from turngate.client import SyncTurngateClient, TurngateClient

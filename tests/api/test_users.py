@@ -10,7 +10,7 @@ from argon2 import PasswordHasher
 from support.login_app import PASSWORD, Door, door_on, log_in, session_of, status
 from support.users import audit_events
 
-from approvals_api.settings import RateLimitSettings
+from turngate.approvals_api.settings import RateLimitSettings
 from turngate.store.access import sessions, users
 from turngate.store.database import Database
 

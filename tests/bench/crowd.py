@@ -24,10 +24,10 @@ from support.api_server import session_for
 from support.engine import Stack, call, says, stack, until
 from temporalio.client import Client
 
-from approvals_api.app import create_api_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.settings import ApiSettings
 from turngate import ToolContext, tool
+from turngate.approvals_api.app import create_api_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.settings import ApiSettings
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.models.port import ModelRequest
 from turngate.store.database import Database

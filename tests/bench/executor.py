@@ -25,8 +25,8 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
-import worker as composition
 from turngate import tool
+from turngate import worker as composition
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.models.port import ModelRequest
 from turngate.runtime.worker_group import WorkerGroup

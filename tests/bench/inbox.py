@@ -21,8 +21,8 @@ from support.api_server import serving, session_for, token_for
 from support.stored_requests import live_run
 from temporalio.client import Client
 
-from approvals_api.app import ApiSettings, create_app
-from approvals_api.gateway.client import Gateway
+from turngate.approvals_api.app import ApiSettings, create_app
+from turngate.approvals_api.gateway.client import Gateway
 from turngate.domain.runs.inbox import urgent_at
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database

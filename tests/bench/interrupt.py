@@ -14,8 +14,8 @@ from bench.turngate_side import fresh_sqlite
 from support.engine import STARTER, Stack, call, says, stack, until
 from temporalio.client import Client
 
-import worker as composition
-from approvals_api.runs import control, start
+from turngate import worker as composition
+from turngate.approvals_api.runs import control, start
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.models.port import ModelRequest

@@ -18,8 +18,8 @@ from sqlalchemy import Table, TextClause, text
 from support.api_server import serving, session_for, token_for
 from temporalio.client import Client
 
-from approvals_api.app import ApiSettings, create_app
-from approvals_api.gateway.client import Gateway
+from turngate.approvals_api.app import ApiSettings, create_app
+from turngate.approvals_api.gateway.client import Gateway
 from turngate.store import tables
 from turngate.store.database import Database
 

@@ -23,10 +23,10 @@ from pydantic import BaseModel
 from support.engine import OPERATOR, Stack, call, says, stack
 from temporalio.client import Client
 
-import worker as composition
-from approvals_api.requests import decide
-from approvals_api.settings import ApiSettings
 from turngate import ToolContext, tool
+from turngate import worker as composition
+from turngate.approvals_api.requests import decide
+from turngate.approvals_api.settings import ApiSettings
 from turngate.domain.agents.app import Limits
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.tools.tool import Tool

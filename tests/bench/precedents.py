@@ -15,7 +15,7 @@ from sqlalchemy import text
 from support.planted_precedents import planted, store, twins
 from temporalio.client import Client
 
-from approvals_api.requests.precedents import precedent_of
+from turngate.approvals_api.requests.precedents import precedent_of
 from turngate.store.database import Database
 
 GOAL_SECONDS = 0.02

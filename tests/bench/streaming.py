@@ -16,7 +16,7 @@ from support.api_server import reader
 from support.engine import Stack, stack
 from temporalio.client import Client
 
-import worker as composition
+from turngate import worker as composition
 from turngate.models import OpenAICompatibleModel
 from turngate.store.database import Database
 

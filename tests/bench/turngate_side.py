@@ -14,11 +14,11 @@ from sqlalchemy import text
 from support.engine import OPERATOR, STARTER, Stack, call, says, stack
 from temporalio.client import Client
 
-import worker as composition
-from approvals_api.requests import decide as decide_request
-from approvals_api.runs import start as start_run
-from approvals_api.settings import ApiSettings
 from turngate import ToolContext, tool
+from turngate import worker as composition
+from turngate.approvals_api.requests import decide as decide_request
+from turngate.approvals_api.runs import start as start_run
+from turngate.approvals_api.settings import ApiSettings
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest

@@ -10,7 +10,7 @@ from support.engine import Script, says, stack
 from support.gate_client import Sender, sender_on
 from temporalio.client import Client
 
-from approvals_api.gateway.client import Gateway
+from turngate.approvals_api.gateway.client import Gateway
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.store.database import Database
 

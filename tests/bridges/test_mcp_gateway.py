@@ -35,9 +35,9 @@ from support.gateway_client import (
 from support.mcp_calls import McpBench, started_here
 from temporalio.client import Client as TemporalClient
 
-import worker as composition
-from approvals_api.gateway.client import Gateway
 from turngate import Toolkit
+from turngate import worker as composition
+from turngate.approvals_api.gateway.client import Gateway
 from turngate.bridges.external_calls import ExternalCalls, GatedCall
 from turngate.bridges.mcp_gateway.gateway import McpGateway
 from turngate.bridges.mcp_gateway.results import acceptable, external_tool

@@ -25,7 +25,7 @@ from turngate.store.database import Connection, Database
 from turngate.store.events import events
 from turngate.store.requests import requests
 from turngate.store.runs import calls, executions, messages, recovery, runs
-from workflows.agent_turn import AgentTurn
+from turngate.workflows.agent_turn import AgentTurn
 
 Code = Callable[[frozenset[str]], type[AgentTurn]]
 """The builds that did an execution's tasks → the workflow's code in them."""

@@ -19,14 +19,14 @@ from typing import Any, Final
 from temporalio import activity
 from temporalio.bridge.worker import Worker as BridgeWorker
 
-from activities.call_model import CallModel
-from activities.close_step import CloseStep
-from activities.escalation import Escalation
-from activities.execution.redemption import Redeemed
-from activities.run_tool import RunTool
-from activities.runs.step_boundary import StepBoundary, StepStart
-from approvals_api.gateway.client import Gateway
-from approvals_api.requests import decide
+from turngate.activities.call_model import CallModel
+from turngate.activities.close_step import CloseStep
+from turngate.activities.escalation import Escalation
+from turngate.activities.execution.redemption import Redeemed
+from turngate.activities.run_tool import RunTool
+from turngate.activities.runs.step_boundary import StepBoundary, StepStart
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.requests import decide
 from turngate.domain import contract
 
 DIRECTORY: Final = "CHAOS_INSTANTS"

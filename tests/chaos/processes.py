@@ -119,7 +119,7 @@ class Layout(ABC):
     namespace = embedded_temporal.NAMESPACE
     environment: Mapping[str, str] = {}
     imports: Sequence[str] = (
-        "approvals_api.app",
+        "turngate.approvals_api.app",
         "turngate.cli.commands.serve.api",
         "turngate.cli.commands.serve.temporal",
         "turngate.cli.commands.serve.worker",

@@ -33,7 +33,7 @@ from turngate.store.database import Database
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail, RequestItem
 from turngate.wire.runs import RunDetail
-from workflows.agent_turn import AgentTurn
+from turngate.workflows.agent_turn import AgentTurn
 
 Answer = TypeVar("Answer")
 OPERATORS = ("ann", "bob")

@@ -20,7 +20,7 @@ from scene import Scene, order
 from support.changed_turn import ChangedTurn
 
 from turngate.wire.requests import RequestItem
-from workflows.agent_turn import AgentTurn
+from turngate.workflows.agent_turn import AgentTurn
 
 OLD: Final = "1.0"
 NEW: Final = "1.1"

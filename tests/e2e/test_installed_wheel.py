@@ -15,12 +15,11 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
-from support.terminal_process import DEADLINE_SECONDS, clean_environment
+from support.terminal_process import DEADLINE_SECONDS, Background, clean_environment
 
 from turngate.runtime import embedded_temporal
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("turngate", "workflows", "activities", "approvals_api")
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @dataclass(frozen=True)
 class Installed:
-    """An environment with the wheel and what requirements.lock names: no extra, no test tool, nothing of this checkout."""
+    """An environment with the wheel, what requirements.lock names, and pytest: no extra, nothing of this checkout."""
 
     prefix: Path
 
@@ -75,7 +74,8 @@ class Installed:
 def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     prefix = tmp_path_factory.mktemp("installed")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", prefix], check=True)
-    for file in locked_files():
+    locked = re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    for file in files_of(*dict.fromkeys((*locked, "pytest", "pluggy", "iniconfig", "packaging"))):
         link = prefix / os.path.relpath(file, sys.prefix)
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(file)
@@ -84,9 +84,9 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Install
     return Installed(prefix)
 
 
-def locked_files() -> Iterator[Path]:
-    """Find the files of the locked packages in the environment that runs this; scripts, which name it, left out."""
-    for name in re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE):
+def files_of(*names: str) -> Iterator[Path]:
+    """Find the files of these packages in the environment that runs this; scripts, which name it, left out."""
+    for name in names:
         try:
             package = distribution(name)
         except PackageNotFoundError:
@@ -97,13 +97,19 @@ def locked_files() -> Iterator[Path]:
                 yield path
 
 
-def test_the_wheel_holds_every_file_of_the_packages(built: Built) -> None:
-    """Templates, static files, migrations, the demo's project, the scaffold, py.typed; and nothing of the tests or docs."""
-    tree = {"worker.py"}
-    for package in PACKAGES:
-        files = (path for path in (ROOT / package).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-        tree |= {str(path.relative_to(ROOT)) for path in files}
-    assert {f"{package}/py.typed" for package in PACKAGES} <= tree
+def test_the_wheel_holds_every_file_of_the_package(built: Built) -> None:
+    """Templates, static files, migrations, the demo's project, the scaffold, py.typed; and nothing of the tests or docs.
+
+    The folders at the repository's top are below ``turngate``, as its links say: no other package's ``worker`` is replaced.
+    """
+    paths = [
+        Path(folder, file)
+        for folder, _, files in os.walk(ROOT / "turngate", followlinks=True)
+        for file in files
+        if "__pycache__" not in folder
+    ]
+    tree = {str(path.relative_to(ROOT)) for path in paths}
+    assert {"turngate/worker.py", "turngate/workflows/agent_turn.py", "turngate/py.typed"} <= tree
     assert built.files() == tree
 
 
@@ -114,20 +120,21 @@ def test_the_archive_and_the_checkout_build_the_same_wheel(built: Built, tmp_pat
     assert (tmp_path / built.wheel.name).read_bytes() == built.wheel.read_bytes()
 
 
-def test_the_archive_is_a_checkout(built: Built) -> None:
-    """It has what `make demo` and `make test` read, and no stray file of someone's checkout."""
+def test_the_archive_holds_what_the_wheel_is_made_of(built: Built) -> None:
+    """Each module once, and no stray file of someone's checkout."""
     with tarfile.open(built.archive) as archive:
         top = {member.name.split("/")[1] for member in archive}
-        scripts = [member for member in archive if "/scripts/" in member.name]
     assert top == {
-        *PACKAGES,
+        "turngate",
         "worker.py",
-        *("tests", "docs", "examples", "deploy", "scripts"),
-        *("Makefile", "pyproject.toml", "requirements.lock", "requirements-dev.lock", ".importlinter", ".gitignore"),
-        *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "AGENTS.md"),
-        *("LICENSE", "PKG-INFO"),
+        "pyproject.toml",
+        "README.md",
+        "CHANGELOG.md",
+        "SECURITY.md",
+        "LICENSE",
+        "PKG-INFO",
+        ".gitignore",
     }
-    assert [script.name for script in scripts if not script.mode & 0o100] == []
 
 
 def test_the_wheel_says_what_it_may_be_used_for(built: Built) -> None:
@@ -157,9 +164,35 @@ def test_the_command_explains_itself(installed: Installed, tmp_path: Path, argum
 @pytest.mark.exhaustive
 def test_the_code_that_runs_is_the_wheels(installed: Installed, tmp_path: Path) -> None:
     """No module comes from the checkout."""
-    code = f"import {', '.join(PACKAGES)}, worker; print(*(m.__file__ for m in ({', '.join(PACKAGES)}, worker)))"
+    code = "import turngate; from turngate import worker, workflows; print(*(m.__file__ for m in (turngate, worker, workflows)))"
     done = installed.run("python", "-c", code, cwd=tmp_path)
     assert [path for path in done.stdout.split() if not Path(path).is_relative_to(installed.prefix)] == []
+
+
+OWN_NAMES = ("worker.py", "workflows.py", "activities/__init__.py", "approvals_api.py")
+OWN_APP = """
+import activities, approvals_api, worker, workflows
+assert {each.MINE for each in (activities, approvals_api, worker, workflows)} == {True}
+"""
+
+
+def test_an_app_has_modules_of_these_names(installed: Installed, tmp_path: Path) -> None:
+    """Its own ``worker``, ``workflows``, ``activities`` and ``approvals_api``, under pytest, ``up`` and ``dev``."""
+    assert installed.run("turngate", "init", "app", cwd=tmp_path).returncode == 0
+    directory = tmp_path / "app"
+    for name in OWN_NAMES:
+        (directory / name).parent.mkdir(exist_ok=True)
+        (directory / name).write_text("MINE = True\n")
+    app = directory / "my_app.py"
+    app.write_text(app.read_text() + OWN_APP)
+    tested = installed.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=directory)
+    assert (tested.returncode, tested.stderr) == (0, ""), tested.stdout
+    turngate = installed.prefix / "bin" / "turngate"
+    for command in ("up", "dev"):
+        port = str(embedded_temporal.choose_port())
+        program = Background(command, "my_app:app", "--port", port, cwd=directory, program=turngate)
+        program.wait_for(rf"http://127\.0\.0\.1:{port}")
+        program.stop()
 
 
 def test_a_store_is_migrated(installed: Installed, tmp_path: Path) -> None:

@@ -27,12 +27,12 @@ from support.tools import Amount, Bench
 from temporalio.client import Client, ScheduleActionExecutionStartWorkflow
 from temporalio.common import WorkflowIDReusePolicy
 
-from approvals_api.external_calls import service as external_service
-from approvals_api.recovery import recover
-from approvals_api.runs import control, send_message
-from approvals_api.runs import fork as fork_run
-from approvals_api.schedules import service as schedule_service
 from turngate import Agent, Limits, Policy, Rule, Toolkit, __version__, interaction_tool, sub_agent, tool
+from turngate.approvals_api.external_calls import service as external_service
+from turngate.approvals_api.recovery import recover
+from turngate.approvals_api.runs import control, send_message
+from turngate.approvals_api.runs import fork as fork_run
+from turngate.approvals_api.schedules import service as schedule_service
 from turngate.domain.agents.schedules import Timetable
 from turngate.domain.contract import AgentTurnInput, RunLimits
 from turngate.domain.conversation.messages import ModelResponse

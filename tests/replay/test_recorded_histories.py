@@ -18,10 +18,10 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 from turngate.domain import contract
 from turngate.domain.contract import AgentTurnInput, AgentTurnResult, ChildRun, OpenScheduledInput, ScheduledStartInput
 from turngate.runtime.temporal_client import data_converter
-from worker import SANDBOX
-from workflows.agent_turn import AgentTurn
-from workflows.endings import Ending
-from workflows.scheduled_start import ScheduledStart
+from turngate.worker import SANDBOX
+from turngate.workflows.agent_turn import AgentTurn
+from turngate.workflows.endings import Ending
+from turngate.workflows.scheduled_start import ScheduledStart
 
 HISTORIES = sorted(Path(__file__).with_name("histories").glob("*/*.json"))
 """Of each release a folder."""

@@ -19,10 +19,10 @@ from pydantic import AfterValidator, BaseModel
 from support.engine import Stack, call, says, until
 from temporalio.client import Client
 
-from approvals_api.app import create_api_app, create_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.http.authentication import SESSION_COOKIE
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.app import create_api_app, create_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.http.authentication import SESSION_COOKIE
+from turngate.approvals_api.settings import ApiSettings
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.identity import UNBOUND, TokenBounds
 from turngate.domain.policy.policy import Policy, Rule

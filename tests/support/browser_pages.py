@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from playwright.async_api import Browser, Dialog, Page, Route
 from support.planted_pages import ADDRESS
 
-from approvals_api.http.security_headers import SECURITY_HEADERS
-from approvals_api.pages import STATIC_DIR
+from turngate.approvals_api.http.security_headers import SECURITY_HEADERS
+from turngate.approvals_api.pages import STATIC_DIR
 
 
 @dataclass

@@ -11,10 +11,10 @@ from typing import Any
 import svcs
 from support.stored_requests import live_run, request_row
 
-from activities.engine.engine import Engine
-from activities.execution.door import Door
-from activities.execution.preflight import Findings
-from activities.planning.requests import request_id_of
+from turngate.activities.engine.engine import Engine
+from turngate.activities.execution.door import Door
+from turngate.activities.execution.preflight import Findings
+from turngate.activities.planning.requests import request_id_of
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.hooks import Hooks
 from turngate.domain.contract import RunToolInput

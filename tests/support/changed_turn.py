@@ -8,8 +8,8 @@ from temporalio import workflow
 
 from turngate.domain import contract
 from turngate.domain.contract import AgentTurnInput, AgentTurnResult, ScheduledStartInput
-from workflows.agent_turn import AgentTurn
-from workflows.scheduled_start import ScheduledStart
+from turngate.workflows.agent_turn import AgentTurn
+from turngate.workflows.scheduled_start import ScheduledStart
 
 
 @workflow.defn(name=contract.AGENT_TURN)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from jinja2 import ChoiceLoader, FileSystemLoader
 
-from approvals_api.pages.call_view import Room, ShownCall, show_call
-from approvals_api.pages.templating import Frame, _environment
+from turngate.approvals_api.pages.call_view import Room, ShownCall, show_call
+from turngate.approvals_api.pages.templating import Frame, _environment
 from turngate.text.changes import changes
 
 STATES = (

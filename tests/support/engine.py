@@ -19,11 +19,11 @@ from support.changed_rows import changed
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
 
-from activities.execution.lost_calls import STOPPED_WORKER
-from approvals_api.principal import Principal
-from approvals_api.requests import decide as decide_request
-from approvals_api.runs import control
-from approvals_api.runs import start as start_run
+from turngate.activities.execution.lost_calls import STOPPED_WORKER
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.requests import decide as decide_request
+from turngate.approvals_api.runs import control
+from turngate.approvals_api.runs import start as start_run
 from turngate.domain.agents.app import Agent, App, Limits
 from turngate.domain.agents.hooks import Hooks
 from turngate.domain.agents.model_profiles import Profiles

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from approvals_api.pages.templating import _environment
+from turngate.approvals_api.pages.templating import _environment
 
 _MODULE = _environment().get_template("icons.html").module
 ICONS = [str(_MODULE.icon(name)) for name in _MODULE.shapes]

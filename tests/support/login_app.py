@@ -11,10 +11,10 @@ import httpx
 from support.api_server import serving
 from temporalio.client import Client
 
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.http.authentication import SESSION_COOKIE
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.http.authentication import SESSION_COOKIE
+from turngate.approvals_api.settings import ApiSettings
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.access import users
 from turngate.store.access.passwords import hash_password

@@ -17,8 +17,8 @@ from typing import Any
 
 import svcs
 
-from activities.execution.executor import Unknown, execute
 from turngate import Failure, Ok, ToolContext, Toolkit
+from turngate.activities.execution.executor import Unknown, execute
 from turngate.runtime.embedded_temporal import choose_port
 from turngate.toolkits.mcp import HttpServer, StdioServer, mcp_toolkit
 

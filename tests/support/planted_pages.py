@@ -18,11 +18,11 @@ from support.planted_text import Filling
 from support.playground import refund
 from temporalio.client import Client
 
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.http.authentication import SESSION_COOKIE
-from approvals_api.requests.views import request_detail
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.http.authentication import SESSION_COOKIE
+from turngate.approvals_api.requests.views import request_detail
+from turngate.approvals_api.settings import ApiSettings
 from turngate.domain.tools.tool import ToolManifest
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.access import sessions

@@ -12,7 +12,7 @@ from typing import Any, Final
 from sqlalchemy import insert
 from support.stored_requests import live_run, request_row
 
-from approvals_api.requests.precedents import add_after
+from turngate.approvals_api.requests.precedents import add_after
 from turngate.domain.likeness import features
 from turngate.domain.requests import STATUS_OF_VERB, Verb
 from turngate.store.clock import as_text, now

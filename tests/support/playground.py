@@ -13,11 +13,11 @@ from pydantic import BaseModel, Field
 from support.api_server import session_for
 from temporalio.client import Client
 
-from activities.engine.engine import Engine
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.settings import ApiSettings
 from turngate import Agent, App, Policy, Preview, Rule, Toolkit, tool
+from turngate.activities.engine.engine import Engine
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.settings import ApiSettings
 from turngate.cli.dev.script_steps import script_steps
 from turngate.cli.dev.trials import try_call
 from turngate.domain.tools.tool import ToolManifest
@@ -26,7 +26,7 @@ from turngate.models.registry import Models, ModelSettings
 from turngate.runtime.app_loader import check_app
 from turngate.store.database import Database
 from turngate.wire.playground import PaceOrder, RunMessages, ScriptSteps, Trial, TrialOrder
-from worker import build_engine
+from turngate.worker import build_engine
 
 ORIGIN = "http://127.0.0.1:8321"
 RAN: list[str] = []

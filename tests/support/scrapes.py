@@ -12,7 +12,7 @@ import anyio.to_thread
 from prometheus_client.parser import text_string_to_metric_families
 from temporalio.client import Client
 
-from approvals_api.gateway.client import Gateway
+from turngate.approvals_api.gateway.client import Gateway
 from turngate.cli.api_server import listen
 from turngate.cli.parts.metrics import Watched, serving_metrics
 from turngate.runtime.settings import Settings

@@ -15,11 +15,11 @@ from support.api_server import session_for, token_for
 from support.stored_requests import live_run, request_row
 from temporalio.client import Client
 
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.http.authentication import SESSION_COOKIE
-from approvals_api.services import Services
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.http.authentication import SESSION_COOKIE
+from turngate.approvals_api.services import Services
+from turngate.approvals_api.settings import ApiSettings
 from turngate.domain.policy.terms import Role
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.access import sessions, tokens

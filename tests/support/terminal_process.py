@@ -41,9 +41,9 @@ def turngate(*arguments: str, cwd: Path, **environment: str) -> subprocess.Compl
 class Background:
     """A command that runs in the background; its output is read line by line."""
 
-    def __init__(self, *arguments: str, cwd: Path, **environment: str) -> None:
+    def __init__(self, *arguments: str, cwd: Path, program: Path = TURNGATE, **environment: str) -> None:
         self.process = subprocess.Popen(
-            [TURNGATE, *arguments],
+            [program, *arguments],
             cwd=cwd,
             env=clean_environment(PYTHONUNBUFFERED="1", **environment),
             stdin=subprocess.DEVNULL,

@@ -238,7 +238,7 @@ def test_the_dynamic_configuration_has_what_the_embedded_server_has(services: Mo
     """What Turngate's own server is tuned with is what the file for a cluster sets, queue by queue where it has to."""
     from turngate.runtime.embedded_temporal import TUNING  # noqa: PLC0415 - only this test needs it
     from turngate.runtime.settings import Settings  # noqa: PLC0415
-    from workflows import lanes  # noqa: PLC0415
+    from turngate.workflows import lanes  # noqa: PLC0415
 
     read = yaml.safe_load(services.DYNAMIC.read_text())
     tuned = {name: json.loads(value) for name, _, value in (each.partition("=") for each in TUNING)}

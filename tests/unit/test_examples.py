@@ -11,7 +11,7 @@ import pytest
 from support.engine import OPERATOR, STARTER, Stack
 from temporalio.client import Client
 
-import worker as composition
+from turngate import worker as composition
 from turngate.domain.errors import ForbiddenError
 from turngate.models.registry import Models, ModelSettings
 from turngate.runtime.app_loader import load_app, publish_agents

@@ -42,10 +42,10 @@ SMALL: dict[str, str] = {
 
 
 def modules() -> Iterator[Path]:
-    """Every module of the product, relative to the root; migrations and the demo's own project are data."""
+    """Every module of the product once, relative to the root; migrations and the demo's own project are data."""
     for package in PACKAGES:
         for file in sorted((ROOT / package).rglob("*.py")):
-            if not {"versions", "demo_project", "__pycache__"} & set(file.parts):
+            if not file.is_symlink() and not {"versions", "demo_project", "__pycache__"} & set(file.parts):
                 yield file.relative_to(ROOT)
 
 
@@ -171,7 +171,8 @@ def _functions(file: Path) -> Iterator[_Function]:
 
 
 def _dotted(file: Path) -> str:
-    return ".".join(file.with_suffix("").parts).removesuffix(".__init__")
+    name = ".".join(file.with_suffix("").parts).removesuffix(".__init__")
+    return name if file.parts[0] == "turngate" else f"turngate.{name}"
 
 
 def _imports(file: Path, names: set[str]) -> Iterator[str]:

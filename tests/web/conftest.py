@@ -21,11 +21,11 @@ from support.oidc_provider import SCOPES, SECRET, running_provider
 from support.sub_agent_app import LIMITS, Acting, World
 from temporalio.client import Client
 
-from activities.execution import settlement
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.http.authentication import SESSION_COOKIE
-from approvals_api.settings import ApiSettings, OidcSettings
+from turngate.activities.execution import settlement
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.http.authentication import SESSION_COOKIE
+from turngate.approvals_api.settings import ApiSettings, OidcSettings
 from turngate.domain.agents.model_profiles import Profile, Profiles
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.digest import idempotency_key

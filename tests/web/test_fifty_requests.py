@@ -14,7 +14,7 @@ from collections import defaultdict
 import pytest
 from support.keyboard import Keyboard
 
-from approvals_api.pages.frames import OPENS_NEXT
+from turngate.approvals_api.pages.frames import OPENS_NEXT
 from turngate.store.requests import requests
 
 MOST_KEYS = {"approve": 2, "high risk": 9, "answer": 2, "reject": 9, "edit": 16, "a step of 8": 3, "find one order": 10}

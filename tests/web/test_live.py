@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from playwright.async_api import expect
 from support.black_hole import black_hole
 
-from activities.execution.progress import reporting
+from turngate.activities.execution.progress import reporting
 from turngate.domain.conversation.messages import Delta
 from turngate.store.live import deltas
 from turngate.store.live.deltas import DeltaBatch

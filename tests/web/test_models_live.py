@@ -5,8 +5,8 @@ import re
 from playwright.async_api import expect
 from support.engine import person
 
-from approvals_api.external_calls import service as external_service
-from approvals_api.runs import send_message
+from turngate.approvals_api.external_calls import service as external_service
+from turngate.approvals_api.runs import send_message
 from turngate.domain.conversation.messages import Delta
 from turngate.domain.tools.external import ExternalTool
 from turngate.store.live import deltas

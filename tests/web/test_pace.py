@@ -7,7 +7,7 @@ from support.browser_pages import browse
 from support.html_forms import PostedPage
 from support.store_app import desk_on
 
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.settings import ApiSettings
 
 WAIT = 3_000
 """Seconds, instead of the server's ten: the test's own time is a part of them."""

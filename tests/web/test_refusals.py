@@ -7,7 +7,7 @@ from playwright.async_api import expect
 from support.login_app import PASSWORD
 from support.oidc_provider import PASSWORD as PROVIDERS_PASSWORD
 
-from approvals_api.http.authentication import SESSION_COOKIE
+from turngate.approvals_api.http.authentication import SESSION_COOKIE
 from turngate.store.access import sessions, users
 from turngate.store.access.passwords import hash_password
 

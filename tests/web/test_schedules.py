@@ -10,7 +10,7 @@ from playwright.async_api import TimeoutError as PressedInVain
 from playwright.async_api import expect
 from support.engine import person, until
 
-from approvals_api.schedules import service as schedule_service
+from turngate.approvals_api.schedules import service as schedule_service
 from turngate.domain.agents.schedules import Timetable
 from turngate.wire.orders import ScheduleOrder
 

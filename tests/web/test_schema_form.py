@@ -12,7 +12,7 @@ from support.browser_pages import browse
 from support.planted_pages import STATES, pages_of
 from support.planted_text import Filling
 
-from approvals_api.pages.templating import _environment
+from turngate.approvals_api.pages.templating import _environment
 from turngate.domain.text import json_text
 from turngate.forms import reader
 from turngate.forms.schema_fields import form_of

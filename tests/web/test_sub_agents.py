@@ -3,7 +3,7 @@
 from playwright.async_api import expect
 from support.sub_agent_app import log_of, step, task
 
-from approvals_api.pages.result_text import PAGE_CHARS
+from turngate.approvals_api.pages.result_text import PAGE_CHARS
 from turngate.store.runs import calls
 
 CHARS = 2 * PAGE_CHARS + 500

@@ -17,8 +17,8 @@ from support.tools import Bench
 from temporalio.client import Client
 from unit.models.wire.recordings import ANTHROPIC, GOOGLE, answer, content_of, models_at, recorded
 
-from approvals_api.runs import fork
 from turngate import tool
+from turngate.approvals_api.runs import fork
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.tools.tool import Tool
 from turngate.models import Models

@@ -26,13 +26,13 @@ from support.scrapes import Port, Scrape, get, metered
 from support.tools import Amount, Bench
 from temporalio.client import Client
 
-import worker as composition
-from approvals_api.events.feed import EventFeed
-from approvals_api.events.notifier import keep_notifying
-from approvals_api.gateway import task_queues
-from approvals_api.retention.apply import keep_retention
-from approvals_api.settings import RetentionSettings
 from turngate import tool
+from turngate import worker as composition
+from turngate.approvals_api.events.feed import EventFeed
+from turngate.approvals_api.events.notifier import keep_notifying
+from turngate.approvals_api.gateway import task_queues
+from turngate.approvals_api.retention.apply import keep_retention
+from turngate.approvals_api.settings import RetentionSettings
 from turngate.domain.errors import ModelError
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.metrics import scraped

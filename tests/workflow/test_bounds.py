@@ -14,8 +14,8 @@ from temporalio.common import Priority, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.call_model import CallModel
-from approvals_api.gateway.labels import typed, values_of
+from turngate.activities.call_model import CallModel
+from turngate.approvals_api.gateway.labels import typed, values_of
 from turngate.domain.contract import AgentTurnInput, CallModelInput, RunLimits
 from turngate.domain.conversation.messages import user_message
 from turngate.store.database import Database

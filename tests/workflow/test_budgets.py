@@ -14,9 +14,9 @@ from support.engine import ListModel, call, person, says, stack
 from support.tools import Bench
 from temporalio.client import Client
 
-from approvals_api.recovery import recover
-from approvals_api.runs.budgets import time_words
 from turngate import Agent, App, ConfigurationError, Limits, Policy, Price, Rule, Toolkit, declare_tool
+from turngate.approvals_api.recovery import recover
+from turngate.approvals_api.runs.budgets import time_words
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import Usage
 from turngate.domain.errors import ForbiddenError, InvalidInputError

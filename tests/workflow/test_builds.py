@@ -22,12 +22,12 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
 from temporalio.common import WorkflowIDReusePolicy
 
-import worker as composition
-from approvals_api import health
-from approvals_api.gateway import task_queues
-from approvals_api.gateway.client import Gateway
-from approvals_api.runs import explain
-from approvals_api.runs.stalled import stuck_page
+from turngate import worker as composition
+from turngate.approvals_api import health
+from turngate.approvals_api.gateway import task_queues
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.runs import explain
+from turngate.approvals_api.runs.stalled import stuck_page
 from turngate.cli.commands.serve import builds, replay_check
 from turngate.cli.parts.worker import new_runs_note
 from turngate.domain.contract import AgentTurnInput, RunLimits
@@ -39,7 +39,7 @@ from turngate.runtime.workflow_code import build_replayer, deployment
 from turngate.store.database import Database
 from turngate.store.runs import runs
 from turngate.wire.explanation import Explanation
-from workflows.agent_turn import AgentTurn
+from turngate.workflows.agent_turn import AgentTurn
 
 
 class Fleet:

@@ -15,9 +15,9 @@ from support.engine import ListModel, Stack, call, says, stack
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
-from activities.engine import author_code
-from activities.run_tool import RunTool
 from turngate import Deny, HookedCall, Hooks, RunScope, ToolContext, tool
+from turngate.activities.engine import author_code
+from turngate.activities.run_tool import RunTool
 from turngate.domain.contract import PlannedCall, RunToolInput
 from turngate.domain.tools.results import Failure
 from turngate.domain.tools.tool import Tool

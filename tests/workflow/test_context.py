@@ -13,11 +13,11 @@ from structlog.testing import capture_logs
 from support.engine import STARTER, Cast, Stack, call, says, stack
 from temporalio.client import Client
 
-from activities.model import compaction
-from approvals_api.runs import fork as fork_run
-from approvals_api.runs import retry
-from approvals_api.runs import views as run_views
 from turngate import Agent, Context, Limits, Toolkit, tool
+from turngate.activities.model import compaction
+from turngate.approvals_api.runs import fork as fork_run
+from turngate.approvals_api.runs import retry
+from turngate.approvals_api.runs import views as run_views
 from turngate.domain.agents.context_window import message_tokens
 from turngate.domain.conversation.clipping import READ_RESULT
 from turngate.domain.conversation.history import is_reconciled

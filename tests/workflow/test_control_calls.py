@@ -14,10 +14,10 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.testing import ActivityEnvironment
 
-from activities.call_model import CallModel
-from activities.run_tool import RunTool
-from approvals_api.runs import views as run_views
 from turngate import Agent, Finish, HandOff, Policy, Rule, Toolkit, WaitUntil, control_call_tool
+from turngate.activities.call_model import CallModel
+from turngate.activities.run_tool import RunTool
+from turngate.approvals_api.runs import views as run_views
 from turngate.domain.contract import AgentTurnInput, CallModelInput, RunLimits, RunToolInput
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.tools.results import Failure, Ok

@@ -12,10 +12,6 @@ from support.tools import Amount, Bench, Name
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
-from activities.run_tool import RunTool
-from approvals_api.runs import dry_run, retry, send_message
-from approvals_api.runs import fork as fork_run
-from approvals_api.runs.views import run_detail
 from turngate import (
     Agent,
     Deny,
@@ -31,6 +27,10 @@ from turngate import (
     sub_agent,
     tool,
 )
+from turngate.activities.run_tool import RunTool
+from turngate.approvals_api.runs import dry_run, retry, send_message
+from turngate.approvals_api.runs import fork as fork_run
+from turngate.approvals_api.runs.views import run_detail
 from turngate.domain.contract import RunToolInput
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.errors import ConflictError

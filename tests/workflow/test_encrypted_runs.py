@@ -12,14 +12,14 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHistory
 
-from approvals_api.gateway.workflow_status import look_at
 from turngate import Policy, ToolFailure, tool
+from turngate.approvals_api.gateway.workflow_status import look_at
 from turngate.domain.errors import ModelError
 from turngate.runtime.temporal_client import codec_of, with_keys_of
 from turngate.runtime.workflow_code import build_replayer
 from turngate.store.database import Database
 from turngate.store.runs import runs
-from workflows.agent_turn import AgentTurn
+from turngate.workflows.agent_turn import AgentTurn
 
 PLANTED = "Ximena-4711"
 """In the task, an argument, a result, and in what a provider and a tool say of their failures."""

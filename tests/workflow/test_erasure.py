@@ -22,12 +22,12 @@ from support.engine import OPERATOR, ListModel, Script, Stack, call, person, req
 from support.postgres_server import program
 from temporalio.client import Client
 
-from approvals_api.requests import comments
-from approvals_api.retention.erase import ErasureOrder, erase, preview
-from approvals_api.runs.dry_run import start_dry_run
-from approvals_api.runs.fork import fork
-from approvals_api.runs.send_message import send
 from turngate import Limits, tool
+from turngate.approvals_api.requests import comments
+from turngate.approvals_api.retention.erase import ErasureOrder, erase, preview
+from turngate.approvals_api.runs.dry_run import start_dry_run
+from turngate.approvals_api.runs.fork import fork
+from turngate.approvals_api.runs.send_message import send
 from turngate.cli.commands.events.audit import event_line
 from turngate.domain.errors import ConflictError, ModelError
 from turngate.domain.tools.declare import interaction_tool

@@ -15,15 +15,6 @@ from support.engine import OPERATOR, Cast, ListModel, Script, Stack, call, says,
 from support.tools import Amount, Bench, Name
 from temporalio.client import Client
 
-from approvals_api.health import examine
-from approvals_api.policy import proposals, rules
-from approvals_api.principal import Principal
-from approvals_api.requests.comments import comment
-from approvals_api.requests.views import request_detail
-from approvals_api.retention import holds
-from approvals_api.retention.people import erase_person
-from approvals_api.runs import fork, send_message
-from approvals_api.schedules import service as schedules
 from turngate import (
     Agent,
     Failure,
@@ -38,6 +29,15 @@ from turngate import (
     sub_agent,
     tool,
 )
+from turngate.approvals_api.health import examine
+from turngate.approvals_api.policy import proposals, rules
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.requests.comments import comment
+from turngate.approvals_api.requests.views import request_detail
+from turngate.approvals_api.retention import holds
+from turngate.approvals_api.retention.people import erase_person
+from turngate.approvals_api.runs import fork, send_message
+from turngate.approvals_api.schedules import service as schedules
 from turngate.cli.commands.events.audit import check_log
 from turngate.domain.agents.schedules import Timetable
 from turngate.domain.errors import ConflictError

@@ -8,8 +8,8 @@ import secrets
 from support.engine import STARTER, Script, Stack, says, stack, until
 from temporalio.client import Client
 
-from approvals_api.external_calls import service as external_service
-from approvals_api.recovery import recover
+from turngate.approvals_api.external_calls import service as external_service
+from turngate.approvals_api.recovery import recover
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.results import Ok

@@ -16,8 +16,8 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.run_tool import RunTool
 from turngate import ToolContext, ToolFailure, interaction_tool, tool
+from turngate.activities.run_tool import RunTool
 from turngate.domain.contract import RunToolInput
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.errors import InvalidInputError

@@ -16,13 +16,13 @@ from temporalio.client import Client, RPCError, WorkflowFailureError, WorkflowUp
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.call_model import CallModel
-from activities.close_step import CloseStep
-from activities.escalation import Escalation
-from activities.run_tool import RunTool
-from activities.settle_call import SettleCall
-from approvals_api.runs import control
 from turngate import Limits, Policy, Rule
+from turngate.activities.call_model import CallModel
+from turngate.activities.close_step import CloseStep
+from turngate.activities.escalation import Escalation
+from turngate.activities.run_tool import RunTool
+from turngate.activities.settle_call import SettleCall
+from turngate.approvals_api.runs import control
 from turngate.domain.contract import (
     AgentTurnInput,
     CallModelInput,

@@ -19,10 +19,10 @@ from support.tools import Amount
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
-from activities.run_tool import RunTool
-from approvals_api.requests.views import request_detail
-from approvals_api.runs import control
 from turngate import Hooks, Policy, Preview, Rule, tool
+from turngate.activities.run_tool import RunTool
+from turngate.approvals_api.requests.views import request_detail
+from turngate.approvals_api.runs import control
 from turngate.domain.contract import RunToolInput
 from turngate.domain.tools.tool import Tool
 from turngate.store import tables

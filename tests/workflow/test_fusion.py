@@ -18,16 +18,16 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
-import worker as composition
-from activities.call_model import CallModel
-from activities.engine.heartbeats import INTERVAL_SECONDS, heartbeating
-from activities.planning.planner import Planner
-from activities.run_tool import RunTool
-from activities.runs.step_boundary import StepBoundary
-from approvals_api.gateway.client import Gateway
-from approvals_api.recovery import recover
-from approvals_api.runs import control, explain, send_message
 from turngate import Limits, ToolFailure, sub_agent, tool
+from turngate import worker as composition
+from turngate.activities.call_model import CallModel
+from turngate.activities.engine.heartbeats import INTERVAL_SECONDS, heartbeating
+from turngate.activities.planning.planner import Planner
+from turngate.activities.run_tool import RunTool
+from turngate.activities.runs.step_boundary import StepBoundary
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.recovery import recover
+from turngate.approvals_api.runs import control, explain, send_message
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import MODEL_REQUEST_SECONDS, CallModelInput, RunToolInput
 from turngate.domain.conversation.history import is_reconciled

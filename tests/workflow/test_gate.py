@@ -15,8 +15,8 @@ from support.engine import OPERATOR, STARTER, ListModel, call, person, says, sta
 from support.tools import Amount, Bench
 from temporalio.client import Client
 
-from approvals_api.principal import OPERATOR_SCOPES, Principal
 from turngate import Limits, Policy, Rule, interaction_tool, tool
+from turngate.approvals_api.principal import OPERATOR_SCOPES, Principal
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import Message, user_message
 from turngate.domain.digest import call_digest

@@ -15,12 +15,12 @@ from support.tools import Bench
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
-from activities.run_tool import RunTool
-from approvals_api.gateway.client import Gateway
-from approvals_api.recovery.redelivery import redeliver_earlier
-from approvals_api.requests import decide
-from approvals_api.requests.views import request_detail
 from turngate import Policy, Rule
+from turngate.activities.run_tool import RunTool
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.recovery.redelivery import redeliver_earlier
+from turngate.approvals_api.requests import decide
+from turngate.approvals_api.requests.views import request_detail
 from turngate.domain.contract import RunToolInput
 from turngate.domain.errors import ConflictError
 from turngate.domain.policy.grants import GrantPattern, WantedGrant

@@ -12,10 +12,10 @@ from support.engine import OPERATOR, Cast, ListModel, Script, Stack, call, says,
 from support.tools import Bench
 from temporalio.client import Client
 
-from approvals_api.policy import grants as grant_operations
-from approvals_api.policy import rules as policy_rules
-from approvals_api.principal import Principal
 from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent
+from turngate.approvals_api.policy import grants as grant_operations
+from turngate.approvals_api.policy import rules as policy_rules
+from turngate.approvals_api.principal import Principal
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.identity import ALL_SCOPES
 from turngate.domain.policy.grants import GrantPattern, WantedGrant

@@ -13,12 +13,12 @@ from support.encryption import ALSO_ENCRYPTED
 from support.engine import OPERATOR, STARTER, ListModel, Stack, call, says, stack
 from temporalio.client import Client
 
-from approvals_api.requests import comments
-from approvals_api.requests.precedents import add_after
-from approvals_api.retention.erase import ErasureOrder, erase
-from approvals_api.runs.dry_run import start_dry_run
-from approvals_api.runs.send_message import send
 from turngate import Limits, tool
+from turngate.approvals_api.requests import comments
+from turngate.approvals_api.requests.precedents import add_after
+from turngate.approvals_api.retention.erase import ErasureOrder, erase
+from turngate.approvals_api.runs.dry_run import start_dry_run
+from turngate.approvals_api.runs.send_message import send
 from turngate.domain.agents.overrides import RunOverrides
 from turngate.domain.conversation.clipping import result_digest
 from turngate.domain.digest import framed, repeat_key

@@ -11,11 +11,11 @@ from support.engine import ListModel, call, says, stack
 from support.tools import Amount, Bench
 from temporalio.client import Client
 
-from activities import run_tool
-from activities.engine import author_code
-from activities.model import model_call
-from activities.runs import step_boundary
 from turngate import Agent, Deny, HookedCall, Hooks, Limits, RunScope, ToolFailure, Toolkit, sub_agent, tool
+from turngate.activities import run_tool
+from turngate.activities.engine import author_code
+from turngate.activities.model import model_call
+from turngate.activities.runs import step_boundary
 from turngate.domain.agents.hooks import Generate
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import Message, ModelResponse

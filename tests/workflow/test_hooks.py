@@ -12,8 +12,8 @@ from support.engine import ListModel, Stack, call, says, stack
 from support.tools import Bench
 from temporalio.client import Client
 
-from activities.engine import author_code
 from turngate import Deny, Hooks, Policy, Rule
+from turngate.activities.engine import author_code
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import Message, TextPart, user_message
 from turngate.domain.errors import ModelError

@@ -16,16 +16,16 @@ from support.engine import Cast, ListModel, Script, Stack, call, person, says, s
 from support.tools import Amount, Bench
 from temporalio.client import Client
 
-from activities.engine.engine import Engine
-from activities.engine.run_step import RunStep
-from activities.execution.checks import redeem
-from activities.execution.redemption import AskAgain, Redeemed, Redemption
-from activities.planning.judge import StepJudge
-from activities.planning.planner import Planner, StepResponse
-from approvals_api.requests.views import request_detail
-from approvals_api.runs import dry_run
-from approvals_api.runs import fork as fork_run
 from turngate import Judge, Limits, Policy, Price, Rule, tool
+from turngate.activities.engine.engine import Engine
+from turngate.activities.engine.run_step import RunStep
+from turngate.activities.execution.checks import redeem
+from turngate.activities.execution.redemption import AskAgain, Redeemed, Redemption
+from turngate.activities.planning.judge import StepJudge
+from turngate.activities.planning.planner import Planner, StepResponse
+from turngate.approvals_api.requests.views import request_detail
+from turngate.approvals_api.runs import dry_run
+from turngate.approvals_api.runs import fork as fork_run
 from turngate.domain.contract import RunToolInput
 from turngate.domain.conversation.messages import Message, ModelResponse, TextPart, Usage
 from turngate.domain.policy.policy import Verdict

@@ -31,13 +31,13 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.operatorservice.v1 import RemoveSearchAttributesRequest
 from temporalio.client import Client
 
-from approvals_api import health
-from approvals_api.gateway.client import Gateway
-from approvals_api.gateway.labels import LabelSettings, values_of
-from approvals_api.runs import send_message
-from approvals_api.schedules import service as schedule_service
-from approvals_api.schedules.sync import agree
 from turngate import Agent, Toolkit, sub_agent, tool
+from turngate.approvals_api import health
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.gateway.labels import LabelSettings, values_of
+from turngate.approvals_api.runs import send_message
+from turngate.approvals_api.schedules import service as schedule_service
+from turngate.approvals_api.schedules.sync import agree
 from turngate.domain.agents.schedules import Timetable
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.runs.labels import ATTENDED, ATTRIBUTES, DECIDED, UNATTENDED, pseudonym
@@ -227,7 +227,7 @@ async def test_a_server_without_the_attributes_runs_the_same(
     """
     client = clock.time.client
     async with stack(clock, sqlite, bench.look, model=Script(says("Done."))) as engine:
-        with caplog.at_level(logging.WARNING, "approvals_api.gateway.labels"):
+        with caplog.at_level(logging.WARNING, "turngate.approvals_api.gateway.labels"):
             first, second = await engine.start(), await engine.start()
         assert [(await engine.ended(run)).status for run in (first, second)] == ["completed", "completed"]
         assert await labelled(engine, first.id) == {}

@@ -17,9 +17,9 @@ from support.tools import Bench
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
-from activities.escalation import Escalation
-from approvals_api.principal import Principal
 from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent
+from turngate.activities.escalation import Escalation
+from turngate.approvals_api.principal import Principal
 from turngate.domain.contract import ClimbLadderInput
 from turngate.domain.errors import ForbiddenError, GoneError, InvalidInputError
 from turngate.domain.tools.results import Failure

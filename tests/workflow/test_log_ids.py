@@ -17,9 +17,9 @@ from starlette.testclient import TestClient
 from support.engine import STARTER, Script, call, says, stack
 from temporalio.client import Client
 
-from approvals_api.http.guards import Guards
-from approvals_api.settings import ApiSettings
 from turngate import ToolContext, tool
+from turngate.approvals_api.http.guards import Guards
+from turngate.approvals_api.settings import ApiSettings
 from turngate.domain.errors import ModelError
 from turngate.domain.runs.trace import RunTrace
 from turngate.models.port import ModelRequest

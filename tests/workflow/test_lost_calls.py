@@ -13,14 +13,14 @@ from support.tools import Bench
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
-import worker as composition
-from activities.engine.engine import OrderLocks
-from activities.execution.door import Door
-from activities.execution.lost_calls import ask_resolution
-from activities.run_tool import RunTool
-from approvals_api.requests.views import request_detail
-from approvals_api.runs import explain
 from turngate import Agent, App, Toolkit, tool
+from turngate import worker as composition
+from turngate.activities.engine.engine import OrderLocks
+from turngate.activities.execution.door import Door
+from turngate.activities.execution.lost_calls import ask_resolution
+from turngate.activities.run_tool import RunTool
+from turngate.approvals_api.requests.views import request_detail
+from turngate.approvals_api.runs import explain
 from turngate.domain.contract import RunToolInput
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Effect, Tool

@@ -16,9 +16,9 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.engine.error_log import Where, note
-from activities.engine.lost_workers import LOST_WORKER, judging
 from turngate import tool
+from turngate.activities.engine.error_log import Where, note
+from turngate.activities.engine.lost_workers import LOST_WORKER, judging
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.store.database import Database
 from turngate.store.events import events

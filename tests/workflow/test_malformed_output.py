@@ -16,8 +16,8 @@ from support.tools import Bench
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
-from activities.call_model import CallModel
 from turngate import Limits
+from turngate.activities.call_model import CallModel
 from turngate.domain.contract import CallModelInput
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import Message, ModelResponse, ToolCallPart

@@ -14,7 +14,7 @@ from turngate.runtime import workflow_code
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
-from workflows.agent_turn import AgentTurn
+from turngate.workflows.agent_turn import AgentTurn
 
 
 @pytest.mark.unencrypted  # it reads Temporal's history itself

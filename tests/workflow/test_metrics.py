@@ -20,10 +20,10 @@ from support.scrapes import Port, Scrape, metered
 from support.tools import Bench
 from temporalio.client import Client
 
-from approvals_api.events.notifier import keep_notifying
-from approvals_api.policy import grants
-from approvals_api.retention import apply, holds
 from turngate import ToolContext, tool
+from turngate.approvals_api.events.notifier import keep_notifying
+from turngate.approvals_api.policy import grants
+from turngate.approvals_api.retention import apply, holds
 from turngate.domain.conversation.messages import ModelResponse, Usage
 from turngate.domain.errors import ModelError
 from turngate.domain.policy.grants import GrantPattern, WantedGrant

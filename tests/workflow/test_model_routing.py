@@ -13,10 +13,10 @@ from support.engine import Cast, ListModel, Stack, call, person, says, stack
 from support.tools import Bench
 from temporalio.client import Client
 
-from approvals_api.runs import dry_run, send_message
-from approvals_api.runs import switch_model as model_switch
-from approvals_api.runs.lead import lead_after
 from turngate import Hooks, Limits, RunScope
+from turngate.approvals_api.runs import dry_run, send_message
+from turngate.approvals_api.runs import switch_model as model_switch
+from turngate.approvals_api.runs.lead import lead_after
 from turngate.domain.agents.model_profiles import ModelOptions, Profile, Profiles
 from turngate.domain.conversation.messages import ModelResponse, Usage
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, ModelError, ModelErrorClass

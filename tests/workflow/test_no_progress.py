@@ -13,10 +13,10 @@ from temporalio.client import Client
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.testing import ActivityEnvironment
 
-from activities.call_model import CallModel
-from approvals_api.recovery import recover
-from approvals_api.runs import retry, send_message
 from turngate import Agent, Limits, NoProgress, Toolkit, sub_agent, tool
+from turngate.activities.call_model import CallModel
+from turngate.approvals_api.recovery import recover
+from turngate.approvals_api.runs import retry, send_message
 from turngate.domain.agents.no_progress import is_nudge
 from turngate.domain.contract import AGENT_TURN, AgentTurnInput, CallModelInput, RunLimits
 from turngate.domain.conversation.history import is_reconciled

@@ -15,11 +15,11 @@ from support.tools import Bench
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
-import worker as composition
-from activities.run_tool import RunTool
-from approvals_api.recovery import redelivery
-from approvals_api.requests.views import request_detail, request_page
 from turngate import Agent, App, ToolContext, Toolkit, tool
+from turngate import worker as composition
+from turngate.activities.run_tool import RunTool
+from turngate.approvals_api.recovery import redelivery
+from turngate.approvals_api.requests.views import request_detail, request_page
 from turngate.domain.contract import RunToolInput
 from turngate.domain.errors import ConflictError
 from turngate.domain.runs.inbox import InboxFilter

@@ -12,9 +12,6 @@ from support.engine import ListModel, Stack, call, killed, says, stack, until
 from support.tools import Amount, Bench
 from temporalio.client import Client
 
-from approvals_api.principal import Principal
-from approvals_api.requests.views import request_detail
-from approvals_api.runs import retry as retry_run
 from turngate import (
     DidNotHappen,
     Happened,
@@ -26,6 +23,9 @@ from turngate import (
     ToolFailure,
     tool,
 )
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.requests.views import request_detail
+from turngate.approvals_api.runs import retry as retry_run
 from turngate.domain.errors import ConflictError
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool

@@ -10,10 +10,10 @@ from support.engine import Cast, ListModel, Script, Stack, call, person, says, s
 from support.tools import Bench
 from temporalio.client import Client
 
-from activities.planning.origins import StepOrigins
-from approvals_api.requests.views import request_page
-from approvals_api.runs.dry_run import start_dry_run
 from turngate import Agent, Policy, Rule, Toolkit, sub_agent, tool
+from turngate.activities.planning.origins import StepOrigins
+from turngate.approvals_api.requests.views import request_page
+from turngate.approvals_api.runs.dry_run import start_dry_run
 from turngate.domain.origins.origin import Origin
 from turngate.domain.policy.policy import Verdict, parse_policy
 from turngate.domain.runs.inbox import InboxFilter

@@ -10,12 +10,12 @@ from support.tools import Bench
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
-from activities.engine.overrides import OverridesCache
-from approvals_api.policy import grants
-from approvals_api.runs import fork as fork_run
-from approvals_api.runs import retry, send_message
-from approvals_api.runs.views import run_detail
 from turngate import Agent, Policy, Rule, Toolkit, sub_agent
+from turngate.activities.engine.overrides import OverridesCache
+from turngate.approvals_api.policy import grants
+from turngate.approvals_api.runs import fork as fork_run
+from turngate.approvals_api.runs import retry, send_message
+from turngate.approvals_api.runs.views import run_detail
 from turngate.domain.agents.overrides import RunOverrides
 from turngate.domain.digest import keyed_sha256
 from turngate.domain.errors import ForbiddenError, ModelError

@@ -11,14 +11,14 @@ from support.tools import Bench
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
-from activities.close_step import CloseStep
-from approvals_api.principal import Principal
-from approvals_api.recovery.redelivery import redeliver_earlier
-from approvals_api.requests.views import request_detail
-from approvals_api.runs import control, send_message, start
-from approvals_api.runs import views as run_views
-from approvals_api.runs.send_message import Sent
 from turngate import Agent, Limits, Toolkit
+from turngate.activities.close_step import CloseStep
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.recovery.redelivery import redeliver_earlier
+from turngate.approvals_api.requests.views import request_detail
+from turngate.approvals_api.runs import control, send_message, start
+from turngate.approvals_api.runs import views as run_views
+from turngate.approvals_api.runs.send_message import Sent
 from turngate.domain.contract import CloseStepInput
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import ModelResponse

@@ -14,10 +14,10 @@ from support.tools import Bench
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
-from activities.call_model import CallModel
-from activities.planning.planner import PlannedStep, Planner
-from approvals_api.runs import send_message
 from turngate import tool
+from turngate.activities.call_model import CallModel
+from turngate.activities.planning.planner import PlannedStep, Planner
+from turngate.approvals_api.runs import send_message
 from turngate.domain.contract import CallModelInput
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import ModelResponse

@@ -17,9 +17,9 @@ from support.tools import Amount, Bench
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
-from activities.execution.redemption import AskAgain
-from activities.run_tool import RunTool
 from turngate import Deny, Hooks, Limits, Policy, Preview, Rule, tool
+from turngate.activities.execution.redemption import AskAgain
+from turngate.activities.run_tool import RunTool
 from turngate.domain.contract import RunToolInput
 from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.domain.policy.grants import GrantPattern, WantedGrant

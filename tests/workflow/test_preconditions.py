@@ -19,10 +19,10 @@ from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Replayer
 
-import worker as composition
-from activities.engine import author_code
-from activities.run_tool import RunTool
 from turngate import Hooks, Policy, Preview, Rule, ToolContext, tool
+from turngate import worker as composition
+from turngate.activities.engine import author_code
+from turngate.activities.run_tool import RunTool
 from turngate.domain.contract import RunToolInput, RunToolResult
 from turngate.domain.errors import ConflictError
 from turngate.domain.tools.results import Ok
@@ -31,8 +31,8 @@ from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
-from worker import SANDBOX
-from workflows.agent_turn import AgentTurn
+from turngate.worker import SANDBOX
+from turngate.workflows.agent_turn import AgentTurn
 
 PAY = call("pay", '{"cents": 5}', "p")
 

@@ -13,10 +13,10 @@ from support.engine import ListModel, Stack, call, killed, says, stack, until
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
-from activities.engine import author_code
-from activities.engine.engine import OrderLocks
-from activities.run_tool import RunTool
 from turngate import DidNotHappen, Happened, Limits, ProbeAnswer, ToolContext, tool
+from turngate.activities.engine import author_code
+from turngate.activities.engine.engine import OrderLocks
+from turngate.activities.run_tool import RunTool
 from turngate.domain.contract import RunToolInput
 from turngate.domain.tools.results import Ok
 from turngate.domain.tools.tool import Effect, Tool

@@ -16,9 +16,9 @@ from sqlalchemy import text
 from support.engine import ListModel, Stack, call, says, stack, until
 from temporalio.client import Client
 
-from activities.engine import bounded_flush
-from activities.execution.progress import reporting
 from turngate import ToolContext, tool
+from turngate.activities.engine import bounded_flush
+from turngate.activities.execution.progress import reporting
 from turngate.domain.tools.results import Ok
 from turngate.store.database import Connection, Database
 from turngate.store.events import events

@@ -27,7 +27,7 @@ from support.provider_wires import (
 )
 from temporalio.client import Client
 
-from approvals_api.runs import send_message
+from turngate.approvals_api.runs import send_message
 from turngate.domain.tools.results import Failure, Ok
 from turngate.store.requests import requests
 from turngate.store.runs.runs import Run

@@ -11,10 +11,10 @@ from support.engine import OPERATOR, STARTER, ListModel, Stack, call, person, sa
 from support.tools import Bench
 from temporalio.client import Client
 
-from approvals_api.principal import OPERATOR_SCOPES, Principal
-from approvals_api.requests import claim, decide
-from approvals_api.requests.decide import DecisionAnswer
 from turngate import Policy, Rule
+from turngate.approvals_api.principal import OPERATOR_SCOPES, Principal
+from turngate.approvals_api.requests import claim, decide
+from turngate.approvals_api.requests.decide import DecisionAnswer
 from turngate.domain.errors import ConflictError, ForbiddenError, GoneError, InvalidInputError
 from turngate.domain.runs.event_chain import ChainBreak
 from turngate.domain.tools.results import Failure

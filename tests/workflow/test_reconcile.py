@@ -15,8 +15,8 @@ from support.tools import Bench
 from temporalio.client import Client
 from typer.testing import CliRunner, Result
 
-from approvals_api.recovery import reconcile
-from approvals_api.recovery.reconcile import Finding
+from turngate.approvals_api.recovery import reconcile
+from turngate.approvals_api.recovery.reconcile import Finding
 from turngate.cli.main import app
 from turngate.domain.tools.results import Failure
 from turngate.runtime.embedded_temporal import EmbeddedTemporal

@@ -11,12 +11,12 @@ from support.engine import OPERATOR, Cast, ListModel, Script, Stack, call, perso
 from support.tools import Bench
 from temporalio.client import Client
 
-from approvals_api.gateway.recovery import WorkflowRecovery
-from approvals_api.recovery import recover as recover_runs
-from approvals_api.recovery.recover import RunReport
-from approvals_api.runs import control
-from approvals_api.runs.lost import LostRun
 from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent, tool
+from turngate.approvals_api.gateway.recovery import WorkflowRecovery
+from turngate.approvals_api.recovery import recover as recover_runs
+from turngate.approvals_api.recovery.recover import RunReport
+from turngate.approvals_api.runs import control
+from turngate.approvals_api.runs.lost import LostRun
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ConflictError, NotFoundError

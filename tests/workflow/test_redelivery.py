@@ -10,7 +10,7 @@ from support.engine import ListModel, Stack, call, says, stack, until
 from support.tools import Bench
 from temporalio.client import Client
 
-from approvals_api.recovery import redelivery
+from turngate.approvals_api.recovery import redelivery
 from turngate.domain.requests import STATUS_OF_VERB, Verb
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database

@@ -19,9 +19,9 @@ from support.postgres_server import PostgresServer
 from temporalio.client import Client
 from typer.testing import CliRunner
 
-from approvals_api.recovery.restored import RestoredFinding
-from approvals_api.runs import control
 from turngate import ToolContext, tool
+from turngate.approvals_api.recovery.restored import RestoredFinding
+from turngate.approvals_api.runs import control
 from turngate.cli.main import app
 from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest, ModelResponse

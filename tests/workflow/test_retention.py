@@ -8,9 +8,9 @@ from pydantic import BaseModel
 from support.engine import OPERATOR, Script, call, require_no_difference, says, stack
 from temporalio.client import Client
 
-from approvals_api.retention import apply, holds
-from approvals_api.runs.fork import fork
 from turngate import tool
+from turngate.approvals_api.retention import apply, holds
+from turngate.approvals_api.runs.fork import fork
 from turngate.domain.retention import RetentionRule
 from turngate.domain.tools.preview import Preview
 from turngate.store.clock import now

@@ -9,9 +9,9 @@ from support.engine import ListModel, Stack, call, says, stack
 from support.tools import Bench
 from temporalio.client import Client
 
-from approvals_api.principal import Principal
-from approvals_api.runs import retry as retry_run
-from approvals_api.runs.order import ForkPoint, checked_order, record, take_back
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.runs import retry as retry_run
+from turngate.approvals_api.runs.order import ForkPoint, checked_order, record, take_back
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.errors import ConflictError, ModelError
 from turngate.store import agents

@@ -16,13 +16,13 @@ from support.engine import STARTER, Script, Stack, call, person, says, stack, un
 from support.tools import Bench
 from temporalio.client import Client
 
-import worker as composition
-from approvals_api import health
-from approvals_api.gateway.client import Gateway
-from approvals_api.gateway.schedules import TemporalSchedules, WantedSchedule
-from approvals_api.runs.explain import explain
-from approvals_api.schedules import service as schedule_service
-from approvals_api.schedules.sync import agree, agree_on_all, start_opened
+from turngate import worker as composition
+from turngate.approvals_api import health
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.gateway.schedules import TemporalSchedules, WantedSchedule
+from turngate.approvals_api.runs.explain import explain
+from turngate.approvals_api.schedules import service as schedule_service
+from turngate.approvals_api.schedules.sync import agree, agree_on_all, start_opened
 from turngate.domain.agents.schedules import Timetable
 from turngate.domain.contract import ScheduledStartInput
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError

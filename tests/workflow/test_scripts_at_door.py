@@ -8,9 +8,9 @@ from pathlib import Path
 from support.engine import OPERATOR, ListModel, Stack, call, says, stack, until
 from temporalio.client import Client
 
-from approvals_api.policy.grants import ungrantable
-from approvals_api.requests.views import request_detail
-from approvals_api.runs import control
+from turngate.approvals_api.policy.grants import ungrantable
+from turngate.approvals_api.requests.views import request_detail
+from turngate.approvals_api.runs import control
 from turngate.domain.policy.grants import NOT_GRANTED
 from turngate.store.database import Database
 from turngate.store.requests import requests

@@ -15,8 +15,8 @@ from support.engine import ListModel, Stack, call, says, stack
 from temporalio.client import Client
 from typer.testing import CliRunner
 
-from approvals_api.retention.erase import ErasureOrder, erase
 from turngate import tool
+from turngate.approvals_api.retention.erase import ErasureOrder, erase
 from turngate.cli.main import app
 from turngate.store.database import Database
 

@@ -16,8 +16,8 @@ from support.engine import Stack, call, says, stack, until
 from support.fake_provider import chunk, serving_provider
 from temporalio.client import Client
 
-from activities.model.streaming import MAX_UNFINISHED_CHARS
 from turngate import Agent, tool
+from turngate.activities.model.streaming import MAX_UNFINISHED_CHARS
 from turngate.domain.conversation.messages import Delta, ModelResponse
 from turngate.domain.errors import ModelError
 from turngate.domain.tools.toolkit import Toolkit

@@ -15,12 +15,12 @@ from temporalio.client import Client, RPCError, WorkflowExecutionStatus
 from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Worker
 
-from activities.call_model import CallModel
-from activities.close_step import CloseStep
-from activities.run_tool import RunTool
-from approvals_api.runs import start
-from approvals_api.runs import views as run_views
 from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent, tool
+from turngate.activities.call_model import CallModel
+from turngate.activities.close_step import CloseStep
+from turngate.activities.run_tool import RunTool
+from turngate.approvals_api.runs import start
+from turngate.approvals_api.runs import views as run_views
 from turngate.domain.contract import CallModelInput, CloseStepInput, RunToolInput
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import ModelResponse, user_message
@@ -34,9 +34,9 @@ from turngate.store.events import events
 from turngate.store.requests import requests
 from turngate.store.runs import calls, messages, runs
 from turngate.toolkits.control_calls import finish
-from worker import SANDBOX
-from workflows.agent_turn import AgentTurn
-from workflows.lanes import Lanes
+from turngate.worker import SANDBOX
+from turngate.workflows.agent_turn import AgentTurn
+from turngate.workflows.lanes import Lanes
 
 WORKFLOW_TASKS = {
     EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED,

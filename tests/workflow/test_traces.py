@@ -18,9 +18,9 @@ from support.otlp_collector import Collector, collecting
 from support.tools import Bench
 from temporalio.client import Client
 
-from approvals_api.events.notifier import keep_notifying
-from approvals_api.runs import fork
 from turngate import Agent, Toolkit, sub_agent, tool
+from turngate.approvals_api.events.notifier import keep_notifying
+from turngate.approvals_api.runs import fork
 from turngate.domain.errors import ModelError
 from turngate.domain.runs.trace import RunTrace, read_traceparent
 from turngate.runtime.traces.current import CurrentSpans

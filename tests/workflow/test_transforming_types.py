@@ -19,7 +19,6 @@ from support.transforming_parameters import SECRET_WORDS, Money, Parcel, compact
 from temporalio.client import Client
 from temporalio.worker import Replayer
 
-from approvals_api.runs import fork as fork_run
 from turngate import (
     Deny,
     Failure,
@@ -35,6 +34,7 @@ from turngate import (
     declare_tool,
     interaction_tool,
 )
+from turngate.approvals_api.runs import fork as fork_run
 from turngate.models.openai.request import request_body
 from turngate.models.port import ModelRequest
 from turngate.runtime.temporal_client import data_converter
@@ -43,8 +43,8 @@ from turngate.store.requests import requests
 from turngate.store.runs import calls, runs
 from turngate.toolkits.json_schema import json_schema_tool
 from turngate.wire.orders import ForkOrder
-from worker import SANDBOX
-from workflows.agent_turn import AgentTurn
+from turngate.worker import SANDBOX
+from turngate.workflows.agent_turn import AgentTurn
 
 
 @dataclass

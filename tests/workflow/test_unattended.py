@@ -12,8 +12,8 @@ from support.engine import STARTER, Cast, Clock, ListModel, Script, Stack, call,
 from support.tools import Amount, Bench
 from temporalio.client import Client
 
-from approvals_api.runs import fork as fork_run
 from turngate import Agent, Limits, Policy, Rule, Toolkit, interaction_tool, sub_agent
+from turngate.approvals_api.runs import fork as fork_run
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.tools.results import Failure, Ok
 from turngate.store.database import Database

@@ -10,8 +10,8 @@ from support.engine import ListModel, call, says, stack
 from support.tools import Bench
 from temporalio.client import Client
 
-from approvals_api.policy.grants import ungrantable
 from turngate import Policy, Rule
+from turngate.approvals_api.policy.grants import ungrantable
 from turngate.domain.tools.tool import ProcessConfinement, Tool
 from turngate.store.database import Database
 from turngate.store.requests import requests

@@ -10,9 +10,9 @@ from support.engine import Cast, ListModel, person, says, stack
 from support.tools import Bench
 from temporalio.client import Client
 
-from approvals_api.gateway.client import Gateway
-from approvals_api.gateway.expedite import expedite_model
-from approvals_api.runs import explain, switch_model
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.gateway.expedite import expedite_model
+from turngate.approvals_api.runs import explain, switch_model
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
 from turngate.models.port import ModelRequest

@@ -8,9 +8,9 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from approvals_api.gateway.labels import LabelSettings
-from approvals_api.retention.apply import read_rules
-from approvals_api.settings import (
+from turngate.approvals_api.gateway.labels import LabelSettings
+from turngate.approvals_api.retention.apply import read_rules
+from turngate.approvals_api.settings import (
     LOGIN_LINK,
     ApiSettings,
     OidcSettings,

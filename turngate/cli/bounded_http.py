@@ -20,7 +20,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from approvals_api.http.rate_limits import CONNECTION
+from turngate.approvals_api.http.rate_limits import CONNECTION
 
 logger = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
 """Crashes of builders' code that the engine catches before it continues: where they are reported.
 
 Policy, tools and views call code of a builder's own deep inside what must come to its end. They catch whatever it raises, report
-it here, and answer as if it had said nothing. The engine keeps each under an id (``activities.engine.error_log``); elsewhere,
-as in the API or a unit test, there is only the log.
+it here, and answer as if it had said nothing. The engine keeps each under an id (``turngate.activities.engine.error_log``);
+elsewhere, as in the API or a unit test, there is only the log.
 """
 
 from __future__ import annotations

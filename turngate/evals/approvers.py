@@ -14,11 +14,11 @@ from typing import Final, assert_never
 
 from pydantic import JsonValue
 
-from approvals_api.principal import Principal
-from approvals_api.requests import decide
-from approvals_api.runs import control
-from approvals_api.runs import views as run_views
-from approvals_api.services import Services
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.requests import decide
+from turngate.approvals_api.runs import control
+from turngate.approvals_api.runs import views as run_views
+from turngate.approvals_api.services import Services
 from turngate.domain.errors import ConflictError, GoneError, TurngateError
 from turngate.domain.identity import ROLE_SCOPES
 from turngate.domain.requests import Verb

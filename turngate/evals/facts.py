@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from approvals_api.requests.views import request_page
-from approvals_api.runs import views as run_views
+from turngate.approvals_api.requests.views import request_page
+from turngate.approvals_api.runs import views as run_views
 from turngate.domain.runs.budgets import MILLION, is_free
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.runs.outcomes import RunOutcome

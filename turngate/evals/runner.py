@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from approvals_api.principal import OPERATOR_SCOPES, Principal
-from approvals_api.runs import start as start_run
-from approvals_api.services import Services
+from turngate.approvals_api.principal import OPERATOR_SCOPES, Principal
+from turngate.approvals_api.runs import start as start_run
+from turngate.approvals_api.services import Services
 from turngate.domain.agents.app import App
 from turngate.domain.errors import ConfigurationError, TurngateError
 from turngate.evals.approvers import Approvers

@@ -17,10 +17,10 @@ from typing import Final
 import structlog
 from temporalio.client import Client
 
-from approvals_api.events.feed import EventFeed
-from approvals_api.gateway.client import Gateway
-from approvals_api.services import Services
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.events.feed import EventFeed
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.services import Services
+from turngate.approvals_api.settings import ApiSettings
 from turngate.domain.agents.app import App
 from turngate.domain.contract import AgentTurnInput
 from turngate.domain.runs.labels import RunLabels
@@ -35,7 +35,7 @@ from turngate.runtime.workspaces import Workspaces
 from turngate.store import agents
 from turngate.store.database import Database
 from turngate.testing.harness import TIME_SKIPPING, SkippedTime
-from worker import WorkerOptions, build_engine, build_worker
+from turngate.worker import WorkerOptions, build_engine, build_worker
 
 STOP_SECONDS: Final = 0.5
 TASK_QUEUE: Final = "turngate"

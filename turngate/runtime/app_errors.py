@@ -26,9 +26,7 @@ from turngate.domain.errors import ConfigurationError, TurngateError
 from turngate.domain.text.suggestions import did_you_mean, problems
 
 _LIBRARIES: Final = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
-OURS: Final = tuple(
-    str(Path(path).resolve()) for path in (*_LIBRARIES, inspect.getfile(turngate).removesuffix("__init__.py"))
-)
+OURS: Final = (*(Path(path).resolve() for path in _LIBRARIES), Path(inspect.getfile(turngate)).parent)
 """Directories whose frames say nothing about the builder's mistake."""
 ELSEWHERE: Final = {
     "deps": "App(services=…)",
@@ -116,7 +114,8 @@ def _own_lines(error: BaseException) -> list[Line]:
 
 def is_own(file: str) -> bool:
     """Tell whether a module's file is the builder's: neither a library's, nor Turngate's."""
-    return not file.startswith("<") and not str(Path(file).resolve()).startswith(OURS)
+    places = (Path(file).absolute(), Path(file).resolve())
+    return not file.startswith("<") and not any(place.is_relative_to(ours) for place in places for ours in OURS)
 
 
 def _line_of_keyword(frame: traceback.FrameSummary, error: BaseException) -> int | None:

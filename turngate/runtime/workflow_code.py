@@ -56,9 +56,7 @@ class _Sandbox(SandboxedWorkflowRunner):
 
 SANDBOX: Final = _Sandbox(
     # Our modules and pydantic are deterministic, so they are shared and not imported again for every run.
-    restrictions=SandboxRestrictions.default.with_passthrough_modules(
-        "pydantic", "pydantic_core", "turngate", "workflows"
-    )
+    restrictions=SandboxRestrictions.default.with_passthrough_modules("pydantic", "pydantic_core", "turngate")
 )
 
 

@@ -24,12 +24,12 @@ import structlog
 from pydantic import JsonValue
 from temporalio.client import Client
 
-from approvals_api.requests import decide as decide_request
-from approvals_api.requests.views import request_detail, request_page
-from approvals_api.runs import control
-from approvals_api.runs import start as start_run
-from approvals_api.runs import views as run_views
-from approvals_api.runs.explain import explain
+from turngate.approvals_api.requests import decide as decide_request
+from turngate.approvals_api.requests.views import request_detail, request_page
+from turngate.approvals_api.runs import control
+from turngate.approvals_api.runs import start as start_run
+from turngate.approvals_api.runs import views as run_views
+from turngate.approvals_api.runs.explain import explain
 from turngate.domain.agents.app import App
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.requests import RequestKind, RequestStatus, Resolution, Verb

@@ -16,12 +16,12 @@ from typing import Any, Final, Self, TypeVar
 from temporalio.client import Client
 from temporalio.testing import TimeSkipper, TimeSkippingConfig, WorkflowEnvironment
 
-from activities.engine.engine import Engine, ModelResolver
-from approvals_api.events.feed import EventFeed
-from approvals_api.gateway.client import Gateway
-from approvals_api.principal import OPERATOR_SCOPES, Principal
-from approvals_api.services import Services
-from approvals_api.settings import ApiSettings
+from turngate.activities.engine.engine import Engine, ModelResolver
+from turngate.approvals_api.events.feed import EventFeed
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.principal import OPERATOR_SCOPES, Principal
+from turngate.approvals_api.services import Services
+from turngate.approvals_api.settings import ApiSettings
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.models.port import LanguageModel
 from turngate.models.registry import declared_models
@@ -32,7 +32,7 @@ from turngate.runtime.workspaces import ANYWHERE
 from turngate.store import agents
 from turngate.store.clock import now
 from turngate.store.database import Database
-from worker import WorkerOptions, build_engine, build_worker
+from turngate.worker import WorkerOptions, build_engine, build_worker
 
 Value = TypeVar("Value")
 

@@ -18,10 +18,10 @@ from typing import Any, Final, Literal, Unpack, cast, get_args
 
 from pydantic import ValidationError
 
-from approvals_api.requests import decide
-from approvals_api.requests.views import request_detail
-from approvals_api.runs import start
-from approvals_api.runs.order import checked_order
+from turngate.approvals_api.requests import decide
+from turngate.approvals_api.requests.views import request_detail
+from turngate.approvals_api.runs import start
+from turngate.approvals_api.runs.order import checked_order
 from turngate.domain.agents.app import Agent, App
 from turngate.domain.agents.no_progress import is_nudge
 from turngate.domain.conversation.malformed import is_corrective

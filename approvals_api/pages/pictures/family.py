@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from approvals_api.pages.pictures.drawing import Box, Drawing, Line, Words, fitted
-from approvals_api.runs.family import Member
+from turngate.approvals_api.pages.pictures.drawing import Box, Drawing, Line, Words, fitted
+from turngate.approvals_api.runs.family import Member
 from turngate.wire.people import named
 
 WIDTH: Final = 960

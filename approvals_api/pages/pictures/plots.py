@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from approvals_api.pages.pictures.drawing import Box, Drawing, Line, Scale, Words, count_ticks
-from approvals_api.requests.statistics import ANSWERS, Answer, Period, Waits
+from turngate.approvals_api.pages.pictures.drawing import Box, Drawing, Line, Scale, Words, count_ticks
+from turngate.approvals_api.requests.statistics import ANSWERS, Answer, Period, Waits
 from turngate.domain.text.durations import span
 
 WIDTH: Final = 480

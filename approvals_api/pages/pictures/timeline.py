@@ -8,8 +8,18 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlencode
 
-from approvals_api.pages.pictures.drawing import Box, Drawing, Line, Scale, Words, fitted, lasted, moment, ticks
-from approvals_api.runs.timeline import Span, SpanKind, Timeline
+from turngate.approvals_api.pages.pictures.drawing import (
+    Box,
+    Drawing,
+    Line,
+    Scale,
+    Words,
+    fitted,
+    lasted,
+    moment,
+    ticks,
+)
+from turngate.approvals_api.runs.timeline import Span, SpanKind, Timeline
 from turngate.wire.people import display_name
 
 MOST_ROWS: Final = 40

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from approvals_api.pages.pictures.drawing import Box, Drawing, Line, Words, fitted
+from turngate.approvals_api.pages.pictures.drawing import Box, Drawing, Line, Words, fitted
 from turngate.wire.comparison import ComparedRun, Comparison, StepPair
 
 MOST_NODES: Final = 24

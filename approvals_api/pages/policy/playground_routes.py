@@ -9,13 +9,13 @@ from http import HTTPStatus
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from approvals_api.http.authentication import check_form_token
-from approvals_api.http.dependencies import OperatorDep, ServicesDep, playground_of
-from approvals_api.pages.frames import frame_of, typed_of
-from approvals_api.pages.request_routes import draw_request_body
-from approvals_api.pages.templating import render
-from approvals_api.principal import Principal
-from approvals_api.services import Services
+from turngate.approvals_api.http.authentication import check_form_token
+from turngate.approvals_api.http.dependencies import OperatorDep, ServicesDep, playground_of
+from turngate.approvals_api.pages.frames import frame_of, typed_of
+from turngate.approvals_api.pages.request_routes import draw_request_body
+from turngate.approvals_api.pages.templating import render
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.services import Services
 from turngate.domain.errors import TurngateError
 from turngate.domain.tools.tool import ToolManifest
 from turngate.forms import reader

@@ -10,18 +10,18 @@ from typing import Final
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api.http.authentication import check_form_token
-from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
-from approvals_api.pages.frames import frame_of, number_of, typed_of
-from approvals_api.pages.pictures import plots
-from approvals_api.pages.templating import Frame, render
-from approvals_api.policy import proposals
-from approvals_api.policy import reports as policy_reports
-from approvals_api.policy import rules as policy_rules
-from approvals_api.principal import Principal
-from approvals_api.requests.backlog import waiting_for_rule
-from approvals_api.requests.statistics import MOST_ENDED, MOST_GROUPS, how_people_decide
-from approvals_api.services import Services
+from turngate.approvals_api.http.authentication import check_form_token
+from turngate.approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
+from turngate.approvals_api.pages.frames import frame_of, number_of, typed_of
+from turngate.approvals_api.pages.pictures import plots
+from turngate.approvals_api.pages.templating import Frame, render
+from turngate.approvals_api.policy import proposals
+from turngate.approvals_api.policy import reports as policy_reports
+from turngate.approvals_api.policy import rules as policy_rules
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.requests.backlog import waiting_for_rule
+from turngate.approvals_api.requests.statistics import MOST_ENDED, MOST_GROUPS, how_people_decide
+from turngate.approvals_api.services import Services
 from turngate.domain.errors import TurngateError
 from turngate.wire.orders import PolicyQuestion
 from turngate.wire.policy import Explanation, PolicyVersion, PolicyView

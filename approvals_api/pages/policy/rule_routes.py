@@ -11,10 +11,10 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api.http.authentication import check_form_token
-from approvals_api.http.dependencies import AdminDep, ServicesDep
-from approvals_api.pages.frames import frame_of, number_of, typed_of
-from approvals_api.pages.policy.rule_form import (
+from turngate.approvals_api.http.authentication import check_form_token
+from turngate.approvals_api.http.dependencies import AdminDep, ServicesDep
+from turngate.approvals_api.pages.frames import frame_of, number_of, typed_of
+from turngate.approvals_api.pages.policy.rule_form import (
     OPERATORS,
     RISK_CHOICES,
     Draft,
@@ -22,12 +22,12 @@ from approvals_api.pages.policy.rule_form import (
     read_draft,
     switched,
 )
-from approvals_api.pages.templating import render
-from approvals_api.policy import rules as policy_rules
-from approvals_api.policy.offers import rule_offer
-from approvals_api.policy.preview import MAX_CALLS, preview_rule
-from approvals_api.principal import Principal
-from approvals_api.services import Services
+from turngate.approvals_api.pages.templating import render
+from turngate.approvals_api.policy import rules as policy_rules
+from turngate.approvals_api.policy.offers import rule_offer
+from turngate.approvals_api.policy.preview import MAX_CALLS, preview_rule
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.services import Services
 from turngate.domain.errors import TurngateError
 from turngate.policies.rule_text import one_rule, rule_text
 from turngate.policies.rule_words import in_a_sentence

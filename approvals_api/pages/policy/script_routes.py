@@ -11,16 +11,16 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from approvals_api.http.authentication import check_form_token
-from approvals_api.http.dependencies import OperatorDep, ServicesDep, playground_of
-from approvals_api.lookups import existing_run
-from approvals_api.pages.frames import frame_of, typed_of
-from approvals_api.pages.templating import render
-from approvals_api.principal import Principal
-from approvals_api.runs import views as run_views
-from approvals_api.runs.control import resume
-from approvals_api.services import Services
-from approvals_api.validation.text import STORABLE
+from turngate.approvals_api.http.authentication import check_form_token
+from turngate.approvals_api.http.dependencies import OperatorDep, ServicesDep, playground_of
+from turngate.approvals_api.lookups import existing_run
+from turngate.approvals_api.pages.frames import frame_of, typed_of
+from turngate.approvals_api.pages.templating import render
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.runs import views as run_views
+from turngate.approvals_api.runs.control import resume
+from turngate.approvals_api.services import Services
+from turngate.approvals_api.validation.text import STORABLE
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
 from turngate.domain.runs.run_filter import RunFilter
 from turngate.store.database import Connection

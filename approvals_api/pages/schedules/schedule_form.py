@@ -11,9 +11,9 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic import ValidationError
 
-from approvals_api.pages.fork_forms import text_of, word_of
-from approvals_api.schedules.order import require_zone
-from approvals_api.validation.errors import invalid
+from turngate.approvals_api.pages.fork_forms import text_of, word_of
+from turngate.approvals_api.schedules.order import require_zone
+from turngate.approvals_api.validation.errors import invalid
 from turngate.domain.agents.schedules import (
     DEFAULT_CATCH_UP_SECONDS,
     MAX_CATCH_UP_SECONDS,

@@ -12,19 +12,19 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api.http.authentication import check_form_token
-from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
-from approvals_api.pages.fork_forms import key_of
-from approvals_api.pages.frames import frame_of, number_of, typed_of
-from approvals_api.pages.schedules import schedule_form
-from approvals_api.pages.templating import render
-from approvals_api.paging import decode_cursor
-from approvals_api.principal import Principal
-from approvals_api.runs import views as run_views
-from approvals_api.runs.switch_model import offered_models
-from approvals_api.schedules import service as schedule_service
-from approvals_api.schedules.views import schedule_detail, schedule_page
-from approvals_api.services import Services
+from turngate.approvals_api.http.authentication import check_form_token
+from turngate.approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
+from turngate.approvals_api.pages.fork_forms import key_of
+from turngate.approvals_api.pages.frames import frame_of, number_of, typed_of
+from turngate.approvals_api.pages.schedules import schedule_form
+from turngate.approvals_api.pages.templating import render
+from turngate.approvals_api.paging import decode_cursor
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.runs import views as run_views
+from turngate.approvals_api.runs.switch_model import offered_models
+from turngate.approvals_api.schedules import service as schedule_service
+from turngate.approvals_api.schedules.views import schedule_detail, schedule_page
+from turngate.approvals_api.services import Services
 from turngate.domain.agents.schedules import Timetable, clock_changes, next_fires
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError

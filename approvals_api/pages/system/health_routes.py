@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from approvals_api import health
-from approvals_api.http.dependencies import ReaderUnlessAwayDep, ServicesDep
-from approvals_api.pages.frames import frame_of
-from approvals_api.pages.templating import Frame, render
+from turngate.approvals_api import health
+from turngate.approvals_api.http.dependencies import ReaderUnlessAwayDep, ServicesDep
+from turngate.approvals_api.pages.frames import frame_of
+from turngate.approvals_api.pages.templating import Frame, render
 
 router = APIRouter(include_in_schema=False)
 

@@ -9,15 +9,15 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api.events import deliveries
-from approvals_api.http.authentication import check_form_token
-from approvals_api.http.dependencies import AdminDep, ReaderDep, ServicesDep
-from approvals_api.pages.frames import frame_of, typed_of
-from approvals_api.pages.templating import render
-from approvals_api.paging import decode_cursor
-from approvals_api.principal import Principal
-from approvals_api.services import Services
-from approvals_api.validation.text import STORABLE
+from turngate.approvals_api.events import deliveries
+from turngate.approvals_api.http.authentication import check_form_token
+from turngate.approvals_api.http.dependencies import AdminDep, ReaderDep, ServicesDep
+from turngate.approvals_api.pages.frames import frame_of, typed_of
+from turngate.approvals_api.pages.templating import render
+from turngate.approvals_api.paging import decode_cursor
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.services import Services
+from turngate.approvals_api.validation.text import STORABLE
 from turngate.domain.errors import ConflictError
 from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.wire.problems import status_of

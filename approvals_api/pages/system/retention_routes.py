@@ -9,16 +9,16 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from approvals_api.http.authentication import check_form_token
-from approvals_api.http.dependencies import AdminDep, ServicesDep
-from approvals_api.pages.frames import frame_of, typed_of
-from approvals_api.pages.templating import render
-from approvals_api.principal import Principal
-from approvals_api.retention import erase, holds
-from approvals_api.retention.overview import CONVERSATION, ConfirmedErasure, erase_confirmed, retention_view
-from approvals_api.retention.people import preview_person
-from approvals_api.services import Services
-from approvals_api.validation.text import STORABLE
+from turngate.approvals_api.http.authentication import check_form_token
+from turngate.approvals_api.http.dependencies import AdminDep, ServicesDep
+from turngate.approvals_api.pages.frames import frame_of, typed_of
+from turngate.approvals_api.pages.templating import render
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.retention import erase, holds
+from turngate.approvals_api.retention.overview import CONVERSATION, ConfirmedErasure, erase_confirmed, retention_view
+from turngate.approvals_api.retention.people import preview_person
+from turngate.approvals_api.services import Services
+from turngate.approvals_api.validation.text import STORABLE
 from turngate.domain.errors import NotFoundError, TurngateError
 from turngate.store.retention.erase_content import KINDS
 from turngate.wire.problems import status_of

@@ -20,7 +20,7 @@ from support.frontend_app import DEADLINE_SECONDS, environment, owner_token
 from support.terminal_process import TURNGATE, Screen
 from typer.testing import CliRunner
 
-from approvals_api.gateway.client import Gateway
+from turngate.approvals_api.gateway.client import Gateway
 from turngate.cli import main
 from turngate.cli.api_link import ApiLink
 from turngate.cli.commands.runs.runs import task_text

@@ -10,7 +10,7 @@ from support.engine import stack
 from support.tui_person import POLICY, TOOLS, Talker
 from temporalio.client import Client
 
-from approvals_api.gateway.client import Gateway
+from turngate.approvals_api.gateway.client import Gateway
 from turngate.store.database import Database
 
 

@@ -8,9 +8,9 @@ from support.planted_text import Filling
 from support.tui_person import Person
 from temporalio.client import Client
 
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.settings import ApiSettings
 from turngate.client import Retries, TurngateClient
 from turngate.domain.text.hidden_text import is_hidden
 from turngate.frontends.tui.app import TurngateTui

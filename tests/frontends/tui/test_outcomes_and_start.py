@@ -15,7 +15,7 @@ from support.users import added
 from textual.widgets import Input, TextArea
 from typer.testing import CliRunner
 
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.settings import ApiSettings
 from turngate.cli.main import app as commands
 from turngate.client import Retries, TurngateClient
 from turngate.frontends.tui.app import TurngateTui

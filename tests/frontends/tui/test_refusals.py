@@ -12,8 +12,8 @@ from support.api_server import Api, serving
 from support.tui_person import person_at
 from textual.widgets import Input
 
-from approvals_api.app import create_api_app
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.app import create_api_app
+from turngate.approvals_api.settings import ApiSettings
 from turngate.client.responses import check
 from turngate.frontends.tui.problems import problem_words
 from turngate.store.access import tokens

@@ -10,8 +10,8 @@ from support.api_server import Api, serving
 from support.tui_person import DUG, calling, person_at
 from textual.widgets import Input, TextArea
 
-from approvals_api.app import create_api_app
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.app import create_api_app
+from turngate.approvals_api.settings import ApiSettings
 from turngate.domain.conversation.messages import Delta
 from turngate.frontends.tui.run_text import LiveText
 from turngate.frontends.tui.runs_screen import Filter, filter_of

@@ -14,10 +14,10 @@ import pytest
 from pydantic import BaseModel
 from support.engine import until
 
-from activities.engine.author_code import OverdueError, in_own_thread
-from activities.planning import requests
-from activities.planning.requests import take_preview, take_summary
 from turngate import Preview, Tool, declare_tool
+from turngate.activities.engine.author_code import OverdueError, in_own_thread
+from turngate.activities.planning import requests
+from turngate.activities.planning.requests import take_preview, take_summary
 
 
 class Params(BaseModel):
@@ -134,7 +134,7 @@ def test_a_process_ends_while_a_preview_hangs(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "import asyncio, threading\n"
-        "from activities.engine.author_code import in_own_thread\n"
+        "from turngate.activities.engine.author_code import in_own_thread\n"
         "async def main():\n"
         "    hang = threading.Event().wait\n"
         "    for _ in range(3):\n"

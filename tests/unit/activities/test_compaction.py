@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from support.engine import Cast, says
 
-import worker as composition
-from activities.engine.run_step import RunStep
-from activities.model.compaction import Compactor
-from activities.model.history import Histories, History
 from turngate import Agent, App, Context, Toolkit
+from turngate import worker as composition
+from turngate.activities.engine.run_step import RunStep
+from turngate.activities.model.compaction import Compactor
+from turngate.activities.model.history import Histories, History
 from turngate.domain.agents.context_window import message_tokens
 from turngate.domain.conversation.history import is_reconciled, reconcile
 from turngate.domain.conversation.messages import Message, ModelResponse, TextPart, ToolCallPart, Usage, user_message

@@ -21,8 +21,6 @@ import structlog
 import svcs
 from pydantic import AfterValidator, BaseModel, ConfigDict, HttpUrl, JsonValue, PlainSerializer, SecretStr
 
-from activities.engine.author_code import AuthorCodeError, await_author
-from activities.execution.executor import Unknown, execute
 from turngate import (
     Invocation,
     NothingHappened,
@@ -36,6 +34,8 @@ from turngate import (
     interaction_tool,
     tool,
 )
+from turngate.activities.engine.author_code import AuthorCodeError, await_author
+from turngate.activities.execution.executor import Unknown, execute
 from turngate.domain.conversation.clipping import MAX_WHOLE_CHARS, PART_CHARS
 from turngate.domain.tools.results import MAX_DEPTH, Failure, Ok, wire_text
 from turngate.toolkits.json_schema import json_schema_tool

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from activities.engine.engine import OrderLocks
+from turngate.activities.engine.engine import OrderLocks
 
 
 async def test_i13_orders_about_one_call_wait_for_each_other() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.execution.progress import BUFFERED, MAX_EVENT_BYTES, ProgressBuffer, event_text
+from turngate.activities.execution.progress import BUFFERED, MAX_EVENT_BYTES, ProgressBuffer, event_text
 from turngate.store.live.progress import NewProgress
 
 

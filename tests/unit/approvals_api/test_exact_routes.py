@@ -11,12 +11,12 @@ from fastapi import APIRouter, Request
 from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic import BaseModel
 
-from approvals_api.app import documented_app
-from approvals_api.http.exact_routes import ExactRoute
-from approvals_api.http.openapi import new_app
-from approvals_api.http.problems import install_problems
-from approvals_api.pages.frames import typed_of
-from approvals_api.pages.routes import routers as page_routers
+from turngate.approvals_api.app import documented_app
+from turngate.approvals_api.http.exact_routes import ExactRoute
+from turngate.approvals_api.http.openapi import new_app
+from turngate.approvals_api.http.problems import install_problems
+from turngate.approvals_api.pages.frames import typed_of
+from turngate.approvals_api.pages.routes import routers as page_routers
 
 router = APIRouter(route_class=ExactRoute)
 

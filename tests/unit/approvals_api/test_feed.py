@@ -16,7 +16,7 @@ from sqlalchemy.engine import CursorResult, Dialect
 from support.engine import until
 from support.stored_requests import live_run
 
-from approvals_api.events.feed import EventFeed
+from turngate.approvals_api.events.feed import EventFeed
 from turngate.domain.conversation.messages import Delta
 from turngate.store.connection import Parameters, Result
 from turngate.store.database import Connection, Database

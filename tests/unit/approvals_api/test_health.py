@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from approvals_api import health
-from approvals_api.events.feed import EventFeed
-from approvals_api.gateway.task_queues import Poller, QueueLook
-from approvals_api.services import Services
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api import health
+from turngate.approvals_api.events.feed import EventFeed
+from turngate.approvals_api.gateway.task_queues import Poller, QueueLook
+from turngate.approvals_api.services import Services
+from turngate.approvals_api.settings import ApiSettings
 from turngate.domain.errors import UnavailableError
 from turngate.store.clock import as_text
 from turngate.store.database import Database

@@ -46,22 +46,22 @@ def parts() -> set[str]:
     """Every module and package directly below approvals_api."""
     entries = (ROOT / "approvals_api").iterdir()
     names = {each.stem for each in entries if each.suffix == ".py" or (each / "__init__.py").exists()}
-    return {f"approvals_api.{name}" for name in names - {"__init__"}}
+    return {f"turngate.approvals_api.{name}" for name in names - {"__init__"}}
 
 
 def test_only_the_gateway_is_free_of_the_contract_about_temporal() -> None:
     """Every part of approvals_api but the gateway is a source of the contract that forbids temporalio."""
-    assert modules_of("one-temporal-gateway") == parts() - {"approvals_api.gateway"}
+    assert modules_of("one-temporal-gateway") == parts() - {"turngate.approvals_api.gateway"}
 
 
 def test_only_the_faces_of_the_api_are_free_of_the_contract_about_http() -> None:
     """Every part of approvals_api but the app, HTTP, the JSON API and the pages must not reach a web framework."""
-    faces = {f"approvals_api.{name}" for name in ("app", "http", "v1", "pages")}
+    faces = {f"turngate.approvals_api.{name}" for name in ("app", "http", "v1", "pages")}
     assert modules_of("operations-know-no-http") == (parts() - faces) | {"turngate.evals", "turngate.testing"}
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("module", ["approvals_api.runs.start", "approvals_api.requests.decide"])
+@pytest.mark.parametrize("module", ["turngate.approvals_api.runs.start", "turngate.approvals_api.requests.decide"])
 def test_operations_load_no_web_framework(module: str) -> None:
     """A process that imports an operation has loaded neither FastAPI nor Starlette."""
     done = python(f"import sys, {module}; print([name for name in ('fastapi', 'starlette') if name in sys.modules])")

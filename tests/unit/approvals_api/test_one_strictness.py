@@ -17,8 +17,8 @@ from jsonschema import Draft202012Validator, FormatChecker
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, HttpUrl, SecretStr
 from support.stored_requests import request_row
 
-from approvals_api.requests.answer_check import check_content
 from turngate import InvalidToolInput, Tool, tool
+from turngate.approvals_api.requests.answer_check import check_content
 from turngate.bounded_validator import FORMATS
 from turngate.domain.errors import InvalidInputError
 from turngate.toolkits.json_schema import json_schema_tool

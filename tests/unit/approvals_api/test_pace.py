@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.engine import person
 
-from approvals_api.pace import Pace
+from turngate.approvals_api.pace import Pace
 from turngate.domain.errors import InvalidInputError, TooManyRequestsError
 
 ANN, BOB, MACHINE = person("ann"), person("bob"), person("bot", machine=True)

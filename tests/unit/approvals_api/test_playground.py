@@ -13,9 +13,9 @@ from support.api_server import token_for
 from support.playground import ORIGIN, POLICY, RAN, Served, playground_on, refund
 from temporalio.client import Client
 
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.settings import ApiSettings
 from turngate.domain.tools.known_tools import known
 from turngate.store.database import Database
 from turngate.store.policy import policies

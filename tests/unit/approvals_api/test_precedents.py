@@ -9,7 +9,7 @@ from sqlalchemy import delete, func, insert, select
 from support.planted_precedents import TOOLS, planted, store, twins
 from support.stored_requests import live_run, request_row
 
-from approvals_api.requests.precedents import precedent_of
+from turngate.approvals_api.requests.precedents import precedent_of
 from turngate.domain.digest import repeat_key
 from turngate.domain.likeness import features
 from turngate.store.database import Connection, Database

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from approvals_api.concurrency import for_each
+from turngate.approvals_api.concurrency import for_each
 
 
 async def test_items_begin_in_order_and_few_run_at_once() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.stored_requests import live_run
 
-from approvals_api.recovery.restored import hold_live_runs
+from turngate.approvals_api.recovery.restored import hold_live_runs
 from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.runs import runs

@@ -7,7 +7,7 @@ from math import comb
 
 import pytest
 
-from approvals_api.policy.preview import against_at_most
+from turngate.approvals_api.policy.preview import against_at_most
 
 
 def chance_of_at_most(against: int, decided: int, share: float) -> float:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from approvals_api.gateway.workflow_status import FailingTask, PendingActivity, WorkflowLook
-from approvals_api.runs.stalled import find_stall, is_stalled
+from turngate.approvals_api.gateway.workflow_status import FailingTask, PendingActivity, WorkflowLook
+from turngate.approvals_api.runs.stalled import find_stall, is_stalled
 from turngate.domain.tools.control_calls import WaitUntil
 from turngate.domain.tools.results import Ok
 from turngate.store.clock import as_text

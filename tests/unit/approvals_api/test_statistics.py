@@ -14,8 +14,8 @@ from support.planted_pages import pages_of
 from support.planted_text import Filling
 from support.stored_requests import AT, live_run, request_row
 
-from approvals_api.http.authentication import SESSION_COOKIE
-from approvals_api.requests.statistics import MOST_ENDED, Decisions, Statistics, how_people_decide
+from turngate.approvals_api.http.authentication import SESSION_COOKIE
+from turngate.approvals_api.requests.statistics import MOST_ENDED, Decisions, Statistics, how_people_decide
 from turngate.domain.policy.terms import Role
 from turngate.domain.requests import STATUS_OF_VERB, Verb
 from turngate.store.access import sessions

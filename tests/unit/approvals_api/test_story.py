@@ -15,9 +15,9 @@ from support.planted_pages import pages_of
 from support.planted_text import Filling
 from support.stored_requests import AT, live_run, request_row
 
-from approvals_api.events import export
-from approvals_api.events.story import chapters_of, sentences_of
-from approvals_api.principal import Principal
+from turngate.approvals_api.events import export
+from turngate.approvals_api.events.story import chapters_of, sentences_of
+from turngate.approvals_api.principal import Principal
 from turngate.domain.errors import ForbiddenError, InvalidInputError
 from turngate.domain.text.hidden_text import has_hidden
 from turngate.store.clock import as_text

@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
-from approvals_api.http.rate_limits import CONNECTION
+from turngate.approvals_api.http.rate_limits import CONNECTION
 from turngate.cli.api_server import ApiServer, listen
 from turngate.cli.bounded_http import ConnectionLimits, Places, default_limits
 

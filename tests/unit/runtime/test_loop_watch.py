@@ -15,7 +15,7 @@ import pytest
 from fastapi import FastAPI
 from support.engine import until
 
-from approvals_api.app import health
+from turngate.approvals_api.app import health
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.loop_watch import LoopWatch
 

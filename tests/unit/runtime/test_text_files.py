@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from approvals_api.retention.apply import read_rules
+from turngate.approvals_api.retention.apply import read_rules
 from turngate.domain.errors import ConfigurationError
 from turngate.evals.cases import load_cases
 from turngate.models.profiles import load_profiles

@@ -8,8 +8,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 from support.stored_requests import request_row
 
-import activities
-import workflows
+from turngate import activities, workflows
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.requests import comments, requests

@@ -10,7 +10,7 @@ from markupsafe import escape
 from sqlalchemy import insert, select
 from support.users import added
 
-from approvals_api.pages.templating import visible_line
+from turngate.approvals_api.pages.templating import visible_line
 from turngate.domain.errors import ConflictError, InvalidInputError
 from turngate.domain.person_ids import is_person_id
 from turngate.domain.tools.results import interrupted, rejected, superseded

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from sqlalchemy import func, insert, select, update
 
-from approvals_api.retention import apply
-from approvals_api.retention.overview import retention_status
-from approvals_api.settings import RetentionSettings
+from turngate.approvals_api.retention import apply
+from turngate.approvals_api.retention.overview import retention_status
+from turngate.approvals_api.settings import RetentionSettings
 from turngate.domain.errors import ConflictError
 from turngate.domain.retention import KINDS, OF_CONVERSATIONS, Kind, RetentionRule
 from turngate.store.clock import as_text, now
@@ -201,8 +201,8 @@ RULES = '[[rule]]\nname = "month"\nkind = "conversations"\nkeep = "1d"\n'
 PROCESS = """
 import asyncio, pathlib, sys
 from datetime import timedelta
-from approvals_api.retention.apply import keep_retention
-from approvals_api.settings import RetentionSettings
+from turngate.approvals_api.retention.apply import keep_retention
+from turngate.approvals_api.settings import RetentionSettings
 from turngate.store.database import Database
 
 settings = RetentionSettings(file=pathlib.Path(sys.argv[2]))

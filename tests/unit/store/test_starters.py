@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import update
 from support.stored_requests import live_run
 
-from approvals_api.principal import OPERATOR_SCOPES, Principal
-from approvals_api.requests.eligibility import starters, starters_or_newer, why_not
+from turngate.approvals_api.principal import OPERATOR_SCOPES, Principal
+from turngate.approvals_api.requests.eligibility import starters, starters_or_newer, why_not
 from turngate.domain.policy.terms import AskTerms
 from turngate.domain.requests import RequestKind
 from turngate.store.access import people

@@ -15,9 +15,9 @@ from support.engine import ListModel, call
 from support.engine import says as response
 from support.recorded_app import SCRIPT, TWO, Amount, Name, app
 
-from approvals_api.runs import retry
-from approvals_api.runs import views as run_views
 from turngate import App, Judge, Policy, Rule, ToolFailure, tool
+from turngate.approvals_api.runs import retry
+from turngate.approvals_api.runs import views as run_views
 from turngate.domain.conversation.malformed import ADVICE, EMPTY_RESPONSE
 from turngate.domain.conversation.messages import (
     Message,

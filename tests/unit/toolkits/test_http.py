@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from activities.execution.executor import Unknown, execute
 from turngate import Failure, Ok, ToolContext, Toolkit
+from turngate.activities.execution.executor import Unknown, execute
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.policy import Policy, evaluate
 from turngate.toolkits.http import http_toolkit

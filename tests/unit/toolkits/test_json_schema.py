@@ -10,8 +10,8 @@ import pytest
 import svcs
 from pydantic import JsonValue
 
-from activities.execution.executor import Unknown, execute
 from turngate import Failure, InvalidToolInput, Ok, Parameters, Tool, ToolContext, Toolkit, declare_tool
+from turngate.activities.execution.executor import Unknown, execute
 from turngate.domain.errors import ConfigurationError
 from turngate.toolkits.json_schema import JsonSchemaParameters, json_schema_tool
 

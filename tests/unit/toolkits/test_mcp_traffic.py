@@ -12,8 +12,8 @@ import httpx2
 import pytest
 from support.mcp_calls import McpBench
 
-from activities.execution.executor import Unknown
 from turngate import Agent, App, Ok
+from turngate.activities.execution.executor import Unknown
 from turngate.cli import builders_app
 from turngate.domain.errors import ConfigurationError
 from turngate.mcp_traffic import read_leniently

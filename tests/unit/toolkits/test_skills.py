@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import svcs
 
-from activities.execution.executor import execute
 from turngate import Failure, Ok, ToolContext
+from turngate.activities.execution.executor import execute
 from turngate.domain.errors import ConfigurationError
 from turngate.toolkits.skills import MAX_FILE_BYTES, MAX_LISTED_FILES, MAX_SKILLS, skills_toolkit
 

@@ -15,8 +15,8 @@ import svcs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.execution.executor import execute
 from turngate import Failure, Ok, ToolContext
+from turngate.activities.execution.executor import execute
 from turngate.domain.errors import ConfigurationError
 from turngate.toolkits.http import http_toolkit
 from turngate.toolkits.http_client.hosts import AllowList, BadUrl, HostPattern, Target

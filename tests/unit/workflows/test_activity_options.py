@@ -13,17 +13,17 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.common import RetryPolicy
 
-import worker as composition
-from activities.engine.engine import Engine
+from turngate import worker as composition
+from turngate.activities.engine.engine import Engine
 from turngate.domain import contract
 from turngate.domain.agents.app import Limits
 from turngate.domain.contract import PlannedCall, RunLimits
 from turngate.domain.policy.policy import Policy
 from turngate.models.registry import Models, ModelSettings
 from turngate.store.database import Database
-from workflows import activity_options, agent_turn, in_flight, run_control, scheduled_start, step_runner
-from workflows.activity_options import GRACE, OUTAGE, TABLE
-from workflows.lanes import lane_of
+from turngate.workflows import activity_options, agent_turn, in_flight, run_control, scheduled_start, step_runner
+from turngate.workflows.activity_options import GRACE, OUTAGE, TABLE
+from turngate.workflows.lanes import lane_of
 
 WEEK = timedelta(days=7)
 LIMITS = RunLimits(model_retry_seconds=600, heartbeat_timeout_seconds=10)

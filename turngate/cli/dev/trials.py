@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import secrets
 
-from activities.engine.engine import Engine
-from activities.engine.run_step import RunStep
-from activities.model.history import History
-from activities.planning.planner import PlannedStep, Planner, StepResponse
+from turngate.activities.engine.engine import Engine
+from turngate.activities.engine.run_step import RunStep
+from turngate.activities.model.history import History
+from turngate.activities.planning.planner import PlannedStep, Planner, StepResponse
 from turngate.domain.conversation.messages import Message, ToolCallPart, user_message
 from turngate.domain.policy.policy import Verdict
 from turngate.store.clock import as_text, now
@@ -100,7 +100,7 @@ async def _opened(engine: Engine, new: NewRun) -> Run:
 
 async def _as_people_see_it(engine: Engine, new: NewRun, planned: PlannedStep) -> RequestDetail:
     """Return the request as the request page gets it: its rows are written, read, and taken back."""
-    from approvals_api.requests.views import request_detail  # noqa: PLC0415 - slow to import, and few workers need it
+    from turngate.approvals_api.requests.views import request_detail  # noqa: PLC0415 - slow to import, and few workers need it
 
     detail = None
     with contextlib.suppress(_RollBackError):

@@ -26,7 +26,7 @@ import structlog
 import typer
 from pydantic import TypeAdapter
 
-from activities.engine.engine import Engine
+from turngate.activities.engine.engine import Engine
 from turngate.cli import builders_app, stores, terminal
 from turngate.cli.builders_app import app_files, require_model_names, scripts_of
 from turngate.cli.dev.script_steps import Pace, PacedModels
@@ -48,7 +48,7 @@ from turngate.runtime.telemetry import configure_logging
 from turngate.text.plain_text import plain
 from turngate.toolkits.mcp import SERVER_PLACES
 from turngate.wire.playground import PaceOrder, Trial, TrialOrder
-from worker import build_engine
+from turngate.worker import build_engine
 
 log = structlog.get_logger(__name__)
 ORDERS: Final[TypeAdapter[TrialOrder | PaceOrder]] = TypeAdapter(TrialOrder | PaceOrder)

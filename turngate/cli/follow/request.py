@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from approvals_api.pages.result_text import depends_on, what_changed
+from turngate.approvals_api.pages.result_text import depends_on, what_changed
 from turngate.cli import terminal
 from turngate.cli.follow.lines import AGENT_MARGIN
 from turngate.client import SyncTurngateClient

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager, nullcontext
 
 from temporalio.client import Client
 
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.settings import is_loopback
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.settings import is_loopback
 from turngate.cli import terminal
 from turngate.cli.api_server import ApiServer
 from turngate.cli.api_settings import api_settings, label_settings
@@ -38,8 +38,9 @@ async def serving_api(
     """Serve API and pages on ``listener``, and notify ``channels``. Yields the task, which ends with the server.
 
     ``drain_seconds``: how long it is still served after the block, while /readyz says that it stops.
-    ``eager``: as of :class:`approvals_api.gateway.client.Gateway`. ``playground``: as of :func:`approvals_api.app.create_app`.
-    The app itself starts the workflows of runs that a crash left recorded only (``approvals_api.app``).
+    ``eager``: as of :class:`turngate.approvals_api.gateway.client.Gateway`.
+    ``playground``: as of :func:`turngate.approvals_api.app.create_app`.
+    The app itself starts the workflows of runs that a crash left recorded only (``turngate.approvals_api.app``).
     """
     of_api = api_settings(settings, channels, workspaces_of(settings))
     gateway = Gateway(client, eager=eager, labels=label_settings(settings))

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from temporalio.client import Client
 
-from approvals_api.gateway.client import Gateway
-from approvals_api.gateway.task_queues import QueueLook
-from approvals_api.settings import is_loopback
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.gateway.task_queues import QueueLook
+from turngate.approvals_api.settings import is_loopback
 from turngate.cli.api_server import listen
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.domain.tools.external import is_external

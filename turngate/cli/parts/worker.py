@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 from temporalio.worker import WorkerDeploymentConfig
 
-from approvals_api.gateway.task_queues import look_at_queue
+from turngate.approvals_api.gateway.task_queues import look_at_queue
 from turngate.cli import builders_app, terminal
 from turngate.cli.parts.confinement import confine_tools, workspaces_of
 from turngate.cli.parts.stop import bounded
@@ -28,7 +28,7 @@ from turngate.runtime.settings import Settings
 from turngate.store import agents
 from turngate.store.database import Database
 from turngate.store.runs import known_traces
-from worker import WorkerOptions, build_engine, build_worker
+from turngate.worker import WorkerOptions, build_engine, build_worker
 
 if TYPE_CHECKING:
     from turngate.runtime.traces.current import CurrentSpans

@@ -14,13 +14,13 @@ from sqlalchemy import insert, update
 from sqlalchemy.exc import IntegrityError
 from support.call_at_door import ALLOWED, ASK_ALL, CallAtDoor
 
-from activities.execution import checks, lost_calls
-from activities.execution.checks import redeem
-from activities.execution.door import Door, Permission
-from activities.execution.external_calls import UNWANTED
-from activities.execution.preflight import Findings, Inspection
-from activities.execution.redemption import AskAgain, Redeemed, Settled
 from turngate import Hooks, Policy, Preview, Rule, ToolContext, tool
+from turngate.activities.execution import checks, lost_calls
+from turngate.activities.execution.checks import redeem
+from turngate.activities.execution.door import Door, Permission
+from turngate.activities.execution.external_calls import UNWANTED
+from turngate.activities.execution.preflight import Findings, Inspection
+from turngate.activities.execution.redemption import AskAgain, Redeemed, Settled
 from turngate.domain.contract import RunToolInput
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.policy.policy import Verdict

@@ -6,12 +6,12 @@ import pytest
 from sqlalchemy import update
 from support.call_at_door import CallAtDoor
 
-from activities.engine.error_log import Where, note
-from activities.engine.lost_workers import LOST_WORKER
-from activities.execution import lost_calls
-from activities.execution.preflight import Findings, Inspection
-from activities.execution.redemption import AskAgain, Redeemed, Settled
 from turngate import DidNotHappen, Happened, Policy, Rule, ToolContext, tool
+from turngate.activities.engine.error_log import Where, note
+from turngate.activities.engine.lost_workers import LOST_WORKER
+from turngate.activities.execution import lost_calls
+from turngate.activities.execution.preflight import Findings, Inspection
+from turngate.activities.execution.redemption import AskAgain, Redeemed, Settled
 from turngate.domain.policy.terms import AskTerms, Rung
 from turngate.domain.tools.results import Failure, Ok
 from turngate.store.clock import now

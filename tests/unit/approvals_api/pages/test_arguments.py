@@ -1,4 +1,4 @@
-from approvals_api.pages import arguments
+from turngate.approvals_api.pages import arguments
 from turngate.domain.text import json_text
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import update
 from support.planted_pages import STATES, pages_of
 from support.planted_text import Filling
 
-from approvals_api.requests.views import request_detail
+from turngate.approvals_api.requests.views import request_detail
 from turngate.cli.follow.request import show_request
 from turngate.cli.terminal import out
 from turngate.domain.tools.tool import ProcessConfinement

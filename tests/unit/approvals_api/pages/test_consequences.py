@@ -10,9 +10,9 @@ from sqlalchemy import update
 from support.planted_pages import STATES, pages_of
 from support.planted_text import Filling
 
-from approvals_api.pages.templating import sentence
-from approvals_api.requests.consequences import consequences_of
-from approvals_api.requests.views import request_detail
+from turngate.approvals_api.pages.templating import sentence
+from turngate.approvals_api.requests.consequences import consequences_of
+from turngate.approvals_api.requests.views import request_detail
 from turngate.cli.follow.request import show_request
 from turngate.cli.terminal import out
 from turngate.domain.policy.terms import AskTerms

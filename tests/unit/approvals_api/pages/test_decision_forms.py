@@ -5,8 +5,8 @@ from support.html_forms import PostedPage
 from support.planted_pages import pages_of
 from support.planted_text import Filling
 
-from approvals_api.pages.decision_forms import DecisionForms, forms_of, look_of, read_decision
-from approvals_api.pages.grant_form import grant_form
+from turngate.approvals_api.pages.decision_forms import DecisionForms, forms_of, look_of, read_decision
+from turngate.approvals_api.pages.grant_form import grant_form
 from turngate.wire.requests import RequestDetail
 
 

@@ -13,8 +13,8 @@ from support.planted_pages import STATES, PageState, pages_of
 from support.planted_text import Filling
 from support.stored_requests import live_run
 
-from approvals_api.pages.pictures.family import NOTE, WIDTH, tree_of
-from approvals_api.runs.family import Member, family_for, family_of
+from turngate.approvals_api.pages.pictures.family import NOTE, WIDTH, tree_of
+from turngate.approvals_api.runs.family import Member, family_for, family_of
 from turngate.cli.commands.runs.explain import show_family
 from turngate.frontends.tui.run_text import family_lines
 from turngate.store.database import Database

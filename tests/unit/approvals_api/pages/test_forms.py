@@ -13,7 +13,7 @@ from pydantic import AwareDatetime, BaseModel, Field
 from support.html_forms import PostedPage
 from support.schema_cases import TEXT, schemas_with_values
 
-from approvals_api.pages.templating import _environment
+from turngate.approvals_api.pages.templating import _environment
 from turngate.domain.text import json_text
 from turngate.domain.text.hidden_text import has_hidden
 from turngate.forms import reader

@@ -15,12 +15,12 @@ from support.planted_pages import STATES, pages_of
 from support.planted_text import PIXEL, Filling
 from temporalio.client import Client
 
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.http.problems import problem_response
-from approvals_api.pages.templating import visible, visible_line
-from approvals_api.requests.views import request_detail
-from approvals_api.settings import ApiSettings
+from turngate.approvals_api.app import create_app
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.http.problems import problem_response
+from turngate.approvals_api.pages.templating import visible, visible_line
+from turngate.approvals_api.requests.views import request_detail
+from turngate.approvals_api.settings import ApiSettings
 from turngate.cli import terminal
 from turngate.cli.follow.request import show_request
 from turngate.cli.terminal import out

@@ -10,7 +10,7 @@ import pytest
 from support.planted_pages import STATES, pages_of
 from support.planted_text import Filling
 
-from approvals_api.requests.views import request_detail
+from turngate.approvals_api.requests.views import request_detail
 from turngate.cli.follow.request import show_request
 from turngate.cli.terminal import out
 from turngate.text.run_words import judgement_words

@@ -12,7 +12,7 @@ from support.html_text import ShownText
 from support.planted_pages import STATES, pages_of
 from support.planted_text import Filling
 
-from approvals_api.requests.views import request_detail, request_page
+from turngate.approvals_api.requests.views import request_detail, request_page
 from turngate.cli.follow.request import show_request
 from turngate.cli.terminal import out
 from turngate.domain.conversation.messages import Message, TextPart

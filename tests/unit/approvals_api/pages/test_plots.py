@@ -7,8 +7,15 @@ from datetime import timedelta
 import pytest
 from support.stored_requests import AT
 
-from approvals_api.pages.pictures.plots import FOOT, TOP, counts_in_words, over_time, time_to_answer, wait_labels
-from approvals_api.requests.statistics import ANSWERS, MOST_PERIODS, WAITS, periods_of, waits_of
+from turngate.approvals_api.pages.pictures.plots import (
+    FOOT,
+    TOP,
+    counts_in_words,
+    over_time,
+    time_to_answer,
+    wait_labels,
+)
+from turngate.approvals_api.requests.statistics import ANSWERS, MOST_PERIODS, WAITS, periods_of, waits_of
 from turngate.domain.requests import Verb
 from turngate.store.clock import as_text
 from turngate.store.requests.requests import EndedApproval

@@ -12,9 +12,9 @@ from support.html_text import ShownText
 from support.planted_pages import STATES, pages_of
 from support.planted_text import Filling
 
-from approvals_api.principal import Principal
-from approvals_api.requests.precedents import with_precedents
-from approvals_api.requests.views import request_detail
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.requests.precedents import with_precedents
+from turngate.approvals_api.requests.views import request_detail
 from turngate.cli.follow.request import show_request
 from turngate.cli.terminal import out
 from turngate.domain.likeness import features

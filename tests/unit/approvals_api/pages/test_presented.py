@@ -6,9 +6,9 @@ import pytest
 from markupsafe import Markup
 from support.html_text import ShownText
 
-from approvals_api.pages.call_view import Room, show_call
-from approvals_api.pages.templating import _environment
-from approvals_api.runs.step_views import presentation_of
+from turngate.approvals_api.pages.call_view import Room, show_call
+from turngate.approvals_api.pages.templating import _environment
+from turngate.approvals_api.runs.step_views import presentation_of
 from turngate.domain.text.hidden_text import is_hidden
 from turngate.domain.tools.presentation import (
     PRESENTATION,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals_api.pages.result_text import PAGE_CHARS, depends_on, page_of, readable, what_changed
+from turngate.approvals_api.pages.result_text import PAGE_CHARS, depends_on, page_of, readable, what_changed
 from turngate.domain.text.diff import read_diff
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals_api.pages.frames import number_of
-from approvals_api.pages.policy.rule_form import draft_of, read_draft, read_form, switched
 from turngate import Rule
+from turngate.approvals_api.pages.frames import number_of
+from turngate.approvals_api.pages.policy.rule_form import draft_of, read_draft, read_form, switched
 from turngate.policies.rule_text import one_rule, rule_text
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

@@ -9,7 +9,7 @@ import pytest
 from support.planted_pages import STATES, PageState, pages_of
 from support.planted_text import PIXEL, Filling
 
-from approvals_api.pages.file_parts import MAX_BYTES, shown_file, size_in_words
+from turngate.approvals_api.pages.file_parts import MAX_BYTES, shown_file, size_in_words
 from turngate.domain.conversation.messages import FilePart
 
 TAGS = re.compile(r"<[^>]*>")

@@ -11,8 +11,8 @@ from support.html_forms import PostedPage
 from support.planted_pages import Pages, pages_of
 from support.planted_text import Filling
 
-from approvals_api.pages.schedules.schedule_form import controls_of, schedule_change
-from approvals_api.schedules.views import schedule_view
+from turngate.approvals_api.pages.schedules.schedule_form import controls_of, schedule_change
+from turngate.approvals_api.schedules.views import schedule_view
 from turngate.domain.agents.schedules import Timetable
 from turngate.store.schedules import schedules
 from turngate.store.schedules.schedules import Schedule

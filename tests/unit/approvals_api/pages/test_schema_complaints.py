@@ -2,7 +2,7 @@
 
 import pytest
 
-from approvals_api.validation.json_schema import problems_of
+from turngate.approvals_api.validation.json_schema import problems_of
 
 CAT = {"type": "object", "properties": {"kind": {"const": "cat"}, "lives": {"type": "integer"}}, "required": ["kind"]}
 DOG = {"type": "object", "properties": {"kind": {"const": "dog"}, "name": {"type": "string"}}, "required": ["kind"]}

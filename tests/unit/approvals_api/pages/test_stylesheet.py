@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from approvals_api.pages import STATIC_DIR
+from turngate.approvals_api.pages import STATIC_DIR
 
 SPACE_AND_TYPE = ("margin", "padding", "gap", "row-gap", "column-gap", "font", "border-radius", "box-shadow")
 """Properties, alone or with a suffix, in which a length is a token."""

@@ -10,7 +10,7 @@ from sqlalchemy import update
 from support.planted_pages import STATES, Pages, pages_of
 from support.planted_text import Filling
 
-from approvals_api.requests.views import request_detail, request_page
+from turngate.approvals_api.requests.views import request_detail, request_page
 from turngate.cli.commands.requests.requests import _row
 from turngate.cli.follow.request import show_request
 from turngate.cli.terminal import out

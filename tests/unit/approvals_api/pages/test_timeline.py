@@ -15,9 +15,9 @@ from support.planted_text import Filling
 from support.sql_census import SqlCensus
 from support.stored_requests import AT, live_run, request_row
 
-from approvals_api.pages.pictures.drawing import count_ticks, fitted, lasted, moment, ticks
-from approvals_api.pages.pictures.timeline import BINS, MOST_ROWS, Window, note, picture_of, rows_of
-from approvals_api.runs.timeline import RecordedRun, Timeline, timeline_of
+from turngate.approvals_api.pages.pictures.drawing import count_ticks, fitted, lasted, moment, ticks
+from turngate.approvals_api.pages.pictures.timeline import BINS, MOST_ROWS, Window, note, picture_of, rows_of
+from turngate.approvals_api.runs.timeline import RecordedRun, Timeline, timeline_of
 from turngate.store import tables
 from turngate.store.clock import as_text
 from turngate.store.database import Connection, Database

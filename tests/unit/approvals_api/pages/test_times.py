@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from approvals_api.pages.templating import clock, due, ours, sentence
+from turngate.approvals_api.pages.templating import clock, due, ours, sentence
 from turngate.wire.people import keep
 
 NOW = datetime(2026, 11, 2, 13, 54, tzinfo=UTC)

@@ -8,8 +8,8 @@ import pytest
 from support.planted_pages import STATES, pages_of
 from support.planted_text import Filling
 
-from approvals_api.pages.pictures.tree import MOST_NODES, nodes_of, tree_of
-from approvals_api.runs.compare import compare
+from turngate.approvals_api.pages.pictures.tree import MOST_NODES, nodes_of, tree_of
+from turngate.approvals_api.runs.compare import compare
 from turngate.wire.comparison import CallPair, ComparedStep, Comparison, StepPair
 
 STEP = ComparedStep(run_id="run_1", step=1, model="m", text="t", corrective=None)

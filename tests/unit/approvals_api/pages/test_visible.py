@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.html_text import ShownText
 
-from approvals_api.pages.templating import visible, visible_line
+from turngate.approvals_api.pages.templating import visible, visible_line
 from turngate.domain.text.hidden_text import escape_hidden, has_hidden, is_hidden
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from support.engine import Cast, call, says
 from support.tools import Amount
 
-from activities.planning.judge import CallToJudge, ask_judge
 from turngate import Agent, App, ConfigurationError, Judge, Limits, Policy, Price, Rule, Toolkit, tool
+from turngate.activities.planning.judge import CallToJudge, ask_judge
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.conversation.messages import FilePart, Message, ModelResponse, ReasoningPart, TextPart
 from turngate.domain.policy.judge import Judgement, UnusableResponseError, question, read_answer

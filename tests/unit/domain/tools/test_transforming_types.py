@@ -14,8 +14,8 @@ import svcs
 from pydantic import Base64UrlBytes, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from support.transforming_parameters import Money, MoneyText, Parcel, Seal, Trail, decoded, encoded, raw, seen
 
-from activities.execution.executor import execute
 from turngate import Agent, App, ConfigurationError, InvalidToolInput, ToolContext, ToolFailure, Toolkit, declare_tool
+from turngate.activities.execution.executor import execute
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
 from turngate.runtime.app_loader import check_app

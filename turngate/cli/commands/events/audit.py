@@ -21,9 +21,9 @@ from typing import Annotated, Any, Final
 import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from approvals_api.events.audit import item_of
-from approvals_api.events.export import csv_header, csv_lines
-from approvals_api.events.story import sentences_of
+from turngate.approvals_api.events.audit import item_of
+from turngate.approvals_api.events.export import csv_header, csv_lines
+from turngate.approvals_api.events.story import sentences_of
 from turngate.cli import stores, terminal
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import DataDir

@@ -14,8 +14,15 @@ from typing import Annotated, Any, Final
 import typer
 from pydantic import ValidationError
 
-from approvals_api.requests.evidence import EvidenceOrder, NotedEvents, collect, default_seed, draw, exception_of
 from turngate import __version__
+from turngate.approvals_api.requests.evidence import (
+    EvidenceOrder,
+    NotedEvents,
+    collect,
+    default_seed,
+    draw,
+    exception_of,
+)
 from turngate.cli import stores, terminal
 from turngate.cli.commands.events.audit import check_lines, events_in
 from turngate.cli.commands.events.evidence_page import page_of

@@ -12,7 +12,7 @@ from typing import Annotated, Final, get_args
 
 import typer
 
-from approvals_api.events.deliveries import delivery_page, send_again
+from turngate.approvals_api.events.deliveries import delivery_page, send_again
 from turngate.cli import stores, terminal
 from turngate.cli.api_settings import configured_channels, link_warning
 from turngate.cli.errors import EXIT_WENT_WRONG

@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from activities.planning.judge import CallToJudge, JudgeReply, ask_judge
-from approvals_api.validation.exact_json import parse_exact
+from turngate.activities.planning.judge import CallToJudge, JudgeReply, ask_judge
+from turngate.approvals_api.validation.exact_json import parse_exact
 from turngate.cli import stores, terminal
 from turngate.cli.parts.confinement import load_confined
 from turngate.domain.agents.model_profiles import Profiles

@@ -14,14 +14,14 @@ from typing import Annotated, Final
 
 import typer
 
-from approvals_api.events.feed import EventFeed
-from approvals_api.gateway.client import Gateway
-from approvals_api.recovery import reconcile as reconcile_store
-from approvals_api.recovery import recover as recover_runs
-from approvals_api.recovery.reconcile import Finding
-from approvals_api.recovery.recover import RunReport
-from approvals_api.recovery.restored import RestoredFinding, reconcile_restored
-from approvals_api.services import Services
+from turngate.approvals_api.events.feed import EventFeed
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.recovery import reconcile as reconcile_store
+from turngate.approvals_api.recovery import recover as recover_runs
+from turngate.approvals_api.recovery.reconcile import Finding
+from turngate.approvals_api.recovery.recover import RunReport
+from turngate.approvals_api.recovery.restored import RestoredFinding, reconcile_restored
+from turngate.approvals_api.services import Services
 from turngate.cli import terminal
 from turngate.cli.api_settings import api_settings, label_settings
 from turngate.cli.errors import EXIT_WENT_WRONG

@@ -32,8 +32,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from approvals_api.recovery.restored import RESTORED, hold_live_runs
-from approvals_api.recovery.since_backup import (
+from turngate.approvals_api.recovery.restored import RESTORED, hold_live_runs
+from turngate.approvals_api.recovery.since_backup import (
     SinceBackup,
     end_log_ins,
     forget_past,

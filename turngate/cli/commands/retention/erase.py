@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from approvals_api.retention.erase import ErasureOrder, checked_reason
-from approvals_api.retention.erase import erase as erase_conversation
-from approvals_api.retention.erase import preview as preview_conversation
-from approvals_api.retention.overview import CONVERSATION
-from approvals_api.retention.people import PersonErasure, erase_person, preview_person
+from turngate.approvals_api.retention.erase import ErasureOrder, checked_reason
+from turngate.approvals_api.retention.erase import erase as erase_conversation
+from turngate.approvals_api.retention.erase import preview as preview_conversation
+from turngate.approvals_api.retention.overview import CONVERSATION
+from turngate.approvals_api.retention.people import PersonErasure, erase_person, preview_person
 from turngate.cli import stores, terminal
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import AsJson, DataDir

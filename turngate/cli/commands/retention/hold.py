@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from approvals_api.retention import holds
+from turngate.approvals_api.retention import holds
 from turngate.cli import stores, terminal
 from turngate.cli.options import AsJson, DataDir
 from turngate.runtime.settings import load_stack_settings

@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from approvals_api.retention import apply
-from approvals_api.retention.apply import read_rules
-from approvals_api.retention.overview import retention_status
+from turngate.approvals_api.retention import apply
+from turngate.approvals_api.retention.apply import read_rules
+from turngate.approvals_api.retention.overview import retention_status
 from turngate.cli import stores, terminal
 from turngate.cli.api_settings import retention_settings
 from turngate.cli.options import AsJson, DataDir

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from approvals_api.pages.result_text import readable
+from turngate.approvals_api.pages.result_text import readable
 from turngate.cli import terminal
 from turngate.cli.api_link import find_api
 from turngate.cli.options import AsJson, DataDir, Url

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from approvals_api.settings import is_loopback
+from turngate.approvals_api.settings import is_loopback
 from turngate.cli import stores, terminal
 from turngate.cli.api_server import listen
 from turngate.cli.api_settings import configured_channels, login_link_command

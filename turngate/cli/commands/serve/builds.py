@@ -17,7 +17,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from approvals_api.gateway.task_queues import Build, known_builds
+from turngate.approvals_api.gateway.task_queues import Build, known_builds
 from turngate.cli import terminal
 from turngate.cli.options import DataDir
 from turngate.cli.temporal_link import find_address

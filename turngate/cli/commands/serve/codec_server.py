@@ -20,7 +20,7 @@ from google.protobuf.json_format import MessageToJson, Parse, ParseError
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.converter import PayloadCodec
 
-from approvals_api.settings import is_loopback
+from turngate.approvals_api.settings import is_loopback
 from turngate.cli import stores, terminal
 from turngate.cli.api_server import ApiServer, listen
 from turngate.cli.commands.serve.settings import server_settings

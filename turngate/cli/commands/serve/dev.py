@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from approvals_api.settings import is_loopback
+from turngate.approvals_api.settings import is_loopback
 from turngate.cli import stack, stores, terminal
 from turngate.cli.api_server import listen
 from turngate.cli.commands.serve.settings import server_settings

@@ -35,8 +35,8 @@ from turngate.runtime.temporal_client import codec_of, connect
 from turngate.runtime.workflow_code import build_replayer
 from turngate.store.database import Database
 from turngate.text_files import read_text
-from workflows.agent_turn import AgentTurn
-from workflows.scheduled_start import ScheduledStart
+from turngate.workflows.agent_turn import AgentTurn
+from turngate.workflows.scheduled_start import ScheduledStart
 
 INPUTS: Final[dict[str, type[BaseModel]]] = {AGENT_TURN: AgentTurnInput, SCHEDULED_START: ScheduledStartInput}
 """The inputs of Turngate's workflows: runs, and fires of schedules, which may wait for the end of a run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from approvals_api.settings import is_loopback
+from turngate.approvals_api.settings import is_loopback
 from turngate.cli import builders_app, stack, stores, terminal
 from turngate.cli.api_server import listen
 from turngate.cli.app_choice import require_app

@@ -16,10 +16,10 @@ import typer
 from sqlalchemy.exc import SQLAlchemyError
 from temporalio.client import Client
 
-from approvals_api import health
-from approvals_api.events.feed import EventFeed
-from approvals_api.gateway.client import Gateway
-from approvals_api.services import Services
+from turngate.approvals_api import health
+from turngate.approvals_api.events.feed import EventFeed
+from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.services import Services
 from turngate.cli import builders_app, terminal
 from turngate.cli.api_link import ApiLink
 from turngate.cli.api_server import listen

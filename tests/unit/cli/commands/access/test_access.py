@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import delete
 from typer.testing import CliRunner, Result
 
-from approvals_api.settings import OidcSettings, RateLimitSettings
+from turngate.approvals_api.settings import OidcSettings, RateLimitSettings
 from turngate.cli import stores
 from turngate.cli.api_settings import api_settings
 from turngate.cli.main import app

@@ -4,8 +4,8 @@ import pytest
 import sqlalchemy
 from support.encryption import encrypted
 
-from approvals_api import health
 from turngate import Agent, App, Toolkit
+from turngate.approvals_api import health
 from turngate.cli.api_server import listen
 from turngate.cli.commands.setup.doctor import Finding, examine
 from turngate.cli.options import DEFAULT_APP
