@@ -195,8 +195,8 @@ async def _encrypted_if_wanted(request: pytest.FixtureRequest, database: Databas
 @pytest.fixture
 def own_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process reads one store: a test with a store of its own has no names of others' people, and leaves them none."""
-    monkeypatch.setattr(people.memory(), "names", {})
-    monkeypatch.setattr(people.memory(), "ids", {})
+    monkeypatch.setattr(people.MEMORY, "names", {})
+    monkeypatch.setattr(people.MEMORY, "ids", {})
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

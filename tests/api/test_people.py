@@ -24,7 +24,7 @@ from sqlalchemy import select
 from support.api_server import POLICY, TOOLS, TextScript, serving
 from support.engine import Stack, stack
 from support.login_app import PASSWORD
-from support.notification_receivers import receiving, webhook_channel
+from support.notification_receivers import LINKS, receiving, webhook_channel
 from temporalio.client import Client, WorkflowExecution
 
 from turngate.approvals_api.app import create_app
@@ -33,10 +33,14 @@ from turngate.approvals_api.gateway.client import Gateway
 from turngate.approvals_api.settings import ApiSettings
 from turngate.domain.person_ids import PERSON_ID
 from turngate.domain.policy.terms import Role
+from turngate.notifications.email_channel import EmailSender
+from turngate.notifications.items import Payload
+from turngate.notifications.slack_channel import message_of
 from turngate.runtime.workspaces import ANYWHERE
 from turngate.store import tables
 from turngate.store.access import people, tokens, users
 from turngate.store.access.passwords import hash_password
+from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.runs import runs
 from turngate.store.tables import metadata
@@ -66,7 +70,7 @@ SHOW_NAMES = {
     "/", "/audit", "/audit/export", "/policy", "/requests/{request_id}", "/api/v1/requests/{request_id}", "/runs/{run_id}",
     "/runs", "/schedules", "/retention", "/api/v1/audit", "/api/v1/runs", "/api/v1/requests", "/api/v1/sessions",
     "/api/v1/grants/{grant_id}", "/api/v1/schedules/{schedule_id}", "/api/v1/retention", "/api/v1/policy",
-    "/api/v1/requests/{request_id}/comments", "evidence.html", "webhooks",
+    "/api/v1/requests/{request_id}/comments", "evidence.html", "webhooks", "mail", "slack",
 }  # fmt: skip
 LISTS_IDS = "turngate people list"
 NOT_READ = {"/login/oidc", "/login/oidc/callback", "/openapi.json", "/api/v1/openapi.json"}
@@ -103,10 +107,19 @@ class Office:
     directory: Path
     ids: dict[str, str] = field(default_factory=dict)
     also: list[str] = field(default_factory=list)
+    answers: dict[str, str] = field(default_factory=dict)
 
     def browser(self) -> httpx.AsyncClient:
+        """A browser, of whose orders all answers are kept."""
+
+        async def keep(answer: httpx.Response) -> None:
+            if answer.request.method != "GET":
+                where = f"{answer.request.url.path} {answer.request.method} {answer.status_code}"
+                self.answers[where] = (await answer.aread()).decode()
+
         headers = {"Sec-Fetch-Site": "same-origin", "Origin": self.url}
-        return httpx.AsyncClient(base_url=self.url, headers=headers, trust_env=False, timeout=60)
+        hooks = {"response": [keep]}
+        return httpx.AsyncClient(base_url=self.url, headers=headers, event_hooks=hooks, trust_env=False, timeout=60)
 
     async def add(self, name: str, role: Role = "admin") -> None:
         hashed = await hash_password(PASSWORD)
@@ -146,7 +159,7 @@ class Office:
             "import json, sys\nfrom typer.testing import CliRunner\nfrom turngate.cli.main import app\n"
             "from turngate.wire import people\nout = []\n"
             "for words in json.load(sys.stdin):\n"
-            "    people.memory().names.clear(); people.memory().ids.clear()\n"
+            "    people.MEMORY.names.clear(); people.MEMORY.ids.clear()\n"
             "    answer = CliRunner().invoke(app, words)\n"
             "    out.append((answer.exit_code, answer.output + (repr(answer.exception) if answer.exit_code else '')))\n"
             "print('\\n' + json.dumps(out))\n"
@@ -259,6 +272,7 @@ async def story(office: Office, ann: httpx.AsyncClient, bob: httpx.AsyncClient) 
     ids["grant_id"] = grant["id"]
     covered = await office.start(bob, "pay 77")
     await office.ended(covered["id"])
+    office.also += [question["run_id"], covered["id"]]
     await ok(ann.delete(f"{api}/grants/{grant['id']}"))
     # Schedules, tokens, holds.
     schedule = {"name": f"s-{secrets.token_hex(4)}", "agent": "agent", "input": "hello", "timetable": SELDOM}
@@ -311,6 +325,11 @@ async def surfaces(office: Office, who: httpx.AsyncClient, *, about: str = RARE)
             (each, each.replace("{request_id}", ids[also]))
             for each in ("/requests/{request_id}", "/api/v1/requests/{request_id}")
         ]
+    paths += [
+        (each, each.replace("{run_id}", run_id))
+        for run_id in office.also
+        for each in ("/runs/{run_id}", "/api/v1/runs/{run_id}", "/api/v1/runs/{run_id}/explanation")
+    ]
     paths += [("/", "/?status=all"), ("/audit", f"/audit?actor={about}"), ("/audit/export", "/audit/export?format=csv")]
     paths += [
         ("/api/v1/requests", "/api/v1/requests?status=all"),
@@ -357,6 +376,17 @@ def raw_ids(read: Mapping[str, str]) -> dict[str, str]:
         if match is not None and where != LISTS_IDS:
             places[where] = text[max(0, match.start() - 200) : match.end() + 80]
     return places
+
+
+async def messages(database: Database) -> dict[str, str]:
+    """Return what mail and chat would say of each delivery."""
+    async with database.read() as conn:
+        stored = (await conn.execute(select(tables.deliveries.c.payload))).scalars().all()
+    payloads = [Payload.of_stored(each) for each in stored]
+    post = {"channel": "ops", "host": "mail", "port": 25, "tls": "none", "user": None, "password": None}
+    mail = EmailSender(**post, sender="turngate@example.com", to=["ops@example.com"], links=LINKS)
+    mails = [mail.message_of("ntf", each, now()).as_string() for each in payloads]
+    return {"mail": " ".join(mails), "slack": json.dumps([message_of(each, LINKS) for each in payloads])}
 
 
 async def read_commands(office: Office, token: str) -> dict[str, str]:
@@ -440,6 +470,7 @@ async def test_a_name_is_in_one_table_and_goes_from_everywhere(
             secret = await tokens.issue(conn, tokens.NewToken(name="auditor", scopes=("admin", "requests:read")))
         read |= await read_commands(office, secret)
         read["webhooks"] = " ".join(each.body.decode() for each in receiver.received)
+        read |= await messages(database) | office.answers
         assert raw_ids(read) == {}
         assert read["turngate audit verify"].startswith("0 ")
         assert SHOW_NAMES - {where.split()[0] for where, text in read.items() if has_name(text)} == set()
@@ -455,6 +486,7 @@ async def test_a_name_is_in_one_table_and_goes_from_everywhere(
             read_them = await asyncio.to_thread(subprocess.run, ["cat", *files], capture_output=True, check=True)
             assert not has_name(read_them.stdout.decode("latin-1"))
         after_it = await surfaces(office, bob, about=OTHER) | await read_commands(office, secret)
+        after_it |= await messages(database)
         assert [where for where, text in after_it.items() if has_name(text)] == []
         assert raw_ids(after_it) == {}
         marked = [where for where, text in after_it.items() if f"erased person {ann_id[2:8]}" in text]

@@ -16,7 +16,7 @@ from turngate.store.events.events import SYSTEM, Event
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
 from turngate.store.runs import runs
-from turngate.wire.people import with_all_names
+from turngate.wire.people import AS_STORED, Person, Says
 
 MAX_ITEMS: Final = 50
 """Items that one message shows; what is beyond is counted."""
@@ -48,17 +48,17 @@ class Item(BaseModel):
     agent: str = ""
     risk: str | None = None
     rule: str | None = None
-    deciders: str | None = None
-    not_by: str | None = None
+    deciders: Says | None = None
+    not_by: Person | None = None
     approvals: int = 0
     quorum: int = 1
     expires_at: str | None = None
     status: str | None = None
-    decided_by: str | None = None
+    decided_by: Person | None = None
     outcome: str | None = None
     error_class: str | None = None
-    ended_by: str | None = None
-    proposed_by: str | None = None
+    ended_by: Person | None = None
+    proposed_by: Person | None = None
     traceparent: str | None = None
 
 
@@ -71,9 +71,15 @@ class Payload(BaseModel):
     more: int = 0
     test: bool = False
 
-    def with_names(self) -> Payload:
-        """Return it with the names of people, as it is sent; what is stored has ids."""
-        return Payload.model_validate(with_all_names(self.model_dump()))
+    @classmethod
+    def of_stored(cls, text: str) -> Payload:
+        """Return what :attr:`stored` is, with the names of people, as it is sent."""
+        return cls.model_validate_json(cls.model_validate_json(text).model_dump_json())
+
+    @property
+    def stored(self) -> str:
+        """As JSON, with the ids of people."""
+        return self.model_dump_json(exclude_defaults=True, context=AS_STORED)
 
     @property
     def count(self) -> int:

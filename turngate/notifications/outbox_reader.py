@@ -52,7 +52,7 @@ async def put(
     await deliveries.add(conn, new)
     if together and digest is not None:
         grown = Payload.model_validate_json(digest.payload).with_items(together)
-        await deliveries.extend(conn, digest.id, payload=_json(grown), last_seq=together[-1].seq)
+        await deliveries.extend(conn, digest.id, payload=grown.stored, last_seq=together[-1].seq)
     return True
 
 
@@ -64,15 +64,11 @@ def _delivery(
         channel=channel,
         first_seq=items[0].seq,
         last_seq=items[-1].seq,
-        payload=_json(Payload().with_items(items)),
+        payload=Payload().with_items(items).stored,
         status=status,
         next_attempt_at=as_text(due),
         created_at=as_text(at),
     )
-
-
-def _json(payload: Payload) -> str:
-    return payload.model_dump_json(exclude_defaults=True)
 
 
 BATCH: Final = 500

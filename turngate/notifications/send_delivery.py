@@ -70,7 +70,7 @@ async def send_test(database: Database, channel: Channel) -> tuple[Delivery, Sen
         channel=channel.name,
         first_seq=0,
         last_seq=0,
-        payload=Payload(test=True).model_dump_json(exclude_defaults=True),
+        payload=Payload(test=True).stored,
         status="sending",
         next_attempt_at=as_text(at),
         created_at=as_text(at),
@@ -90,7 +90,7 @@ async def _attempt(database: Database, channel: Channel, claimed: Delivery) -> t
     result: SendResult
     try:
         await people.look_again(database)
-        payload = Payload.model_validate_json(claimed.payload).with_names()
+        payload = Payload.of_stored(claimed.payload)
         async with asyncio.timeout(SEND_WITHIN.total_seconds()):
             result = await channel.sender.send(claimed.id, payload, from_text(claimed.created_at))
     except TimeoutError:

@@ -6,13 +6,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from turngate.domain.policy.policy import Verdict
 from turngate.domain.requests import ExecutionState, RequestKind, RequestStatus, Verb
 from turngate.domain.tools.control_calls import ControlCall
 from turngate.domain.tools.defaults import Default
 from turngate.domain.tools.presentation import Presentation, warning_in
 from turngate.domain.tools.results import ToolResult
-from turngate.wire.people import Person
+from turngate.wire.people import Person, PolicyVerdict
 from turngate.wire.view import View
 
 
@@ -57,7 +56,7 @@ class CallView(View):
     digest: str
     effect: str
     disposition: Literal["run", "ask", "closed"]
-    verdict: Verdict | None
+    verdict: PolicyVerdict | None
     requests: list[CallRequest]
     execution: ExecutionState
     attempts: int

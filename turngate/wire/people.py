@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Annotated, Any, Final
 from weakref import WeakKeyDictionary
@@ -18,6 +18,7 @@ from pydantic import AfterValidator, JsonValue, PlainSerializer, SerializationIn
 
 from turngate.domain.identity import name_key
 from turngate.domain.person_ids import ERASED_PREFIX, is_person_id
+from turngate.domain.policy.policy import Verdict
 from turngate.domain.policy.terms import OWNERS_PREFIX, AskTerms, renamed
 
 MAX_NAMES: Final = 50_000
@@ -35,19 +36,15 @@ class Memory:
         self.read_at: WeakKeyDictionary[object, int] = WeakKeyDictionary()
 
 
-_MEMORY: Final = Memory()
+MEMORY: Final = Memory()
+"""Of this process."""
 _IN_RULES: Final = re.compile(r"\"(?:cli:)?p-[0-9a-f]{16}\"|'(?:cli:)?p-[0-9a-f]{16}'")
 _IN_TEXT: Final = re.compile(r"(?<![0-9A-Za-z_-])p-[0-9a-f]{16}(?![0-9A-Za-z_-])")
 
 
-def memory() -> Memory:
-    """Return the memory of this process."""
-    return _MEMORY
-
-
 def keep(names: Mapping[str, str | None]) -> None:
     """Keep the names of people: id → name, None for an erased one. Ids that are names need no keeping."""
-    known, ids = memory().names, memory().ids
+    known, ids = MEMORY.names, MEMORY.ids
     for person, name in names.items():
         if not is_person_id(person) or (person not in known and len(known) >= MAX_NAMES):
             continue
@@ -68,25 +65,25 @@ def display_name(person: str) -> str:
     """Return the name of a person, a person's terminal or a program, by what a row or event calls it."""
     if person.startswith(OWNERS_PREFIX):
         return OWNERS_PREFIX + display_name(person.removeprefix(OWNERS_PREFIX))
-    return memory().names.get(person, person[:])
+    return MEMORY.names.get(person, person[:])
 
 
 def id_of(name: str) -> str:
     """Return what rows call the person whose name someone typed; the text itself where no person with an id has it."""
     if name.startswith(OWNERS_PREFIX):
         return OWNERS_PREFIX + id_of(name.removeprefix(OWNERS_PREFIX))
-    ids = memory().ids
+    ids = MEMORY.ids
     return ids.get(name_key(name), name) if ids else name
 
 
 def named(text: str) -> str:
     """Return one of Turngate's sentences with names for the ids in it. Never for what a model, a tool or a person wrote."""
-    return _IN_TEXT.sub(lambda match: display_name(match[0]), text) if memory().names else text
+    return _IN_TEXT.sub(lambda match: display_name(match[0]), text) if MEMORY.names else text
 
 
 def named_rules(source: str) -> str:
     """Return the text of rules (TOML) with names for the ids in it, written so that no name can end its text."""
-    return _IN_RULES.sub(_quoted_name, source) if memory().names else source
+    return _IN_RULES.sub(_quoted_name, source) if MEMORY.names else source
 
 
 def _quoted_name(quoted: re.Match[str]) -> str:
@@ -95,7 +92,7 @@ def _quoted_name(quoted: re.Match[str]) -> str:
 
 def with_all_names(value: Any) -> Any:
     """Return one of Turngate's values with :func:`named` for each text in it."""
-    if not memory().names:
+    if not MEMORY.names:
         return value
     if isinstance(value, str):
         return named(value)
@@ -106,17 +103,17 @@ def with_all_names(value: Any) -> Any:
 
 def names_in(value: JsonValue) -> dict[str, str]:
     """Return id → name of the people whom a value names by id; for what goes out beside it."""
-    return {person: display_name(person) for person in sorted(ids_in(value))} if memory().names else {}
+    return {person: display_name(person) for person in sorted(ids_in(value))} if MEMORY.names else {}
 
 
 def names_in_text(text: str) -> dict[str, str]:
     """Return id → name of the people whose ids are in a text; for a file that is read without the table."""
-    return {person: display_name(person) for person in sorted(set(_IN_TEXT.findall(text)))} if memory().names else {}
+    return {person: display_name(person) for person in sorted(set(_IN_TEXT.findall(text)))} if MEMORY.names else {}
 
 
 def is_unknown_in(value: JsonValue) -> bool:
     """Tell whether a value names a person whose name this process has not read."""
-    known = memory().names
+    known = MEMORY.names
     return bool(known) and not ids_in(value) <= known.keys()
 
 
@@ -161,41 +158,34 @@ class PersonRef(str):
         return escape(str(self))
 
 
-def _sent(person: Any, info: SerializationInfo) -> Any:
-    keeps_ids = info.context is not None and info.context.get("people") == "ids"
-    return display_name(person) if isinstance(person, str) and not keeps_ids else person
+def _named_terms(terms: AskTerms) -> AskTerms:
+    people = {*terms.people, *(person for rung in terms.ladder for person in rung.people)}
+    return terms.model_copy(update=renamed(terms, {each: display_name(each) for each in people})) if people else terms
 
 
-def _named_terms(terms: AskTerms, info: SerializationInfo) -> AskTerms:
-    keeps_ids = info.context is not None and info.context.get("people") == "ids"
-    named_people = {*terms.people, *(person for rung in terms.ladder for person in rung.people)}
-    if keeps_ids or not named_people:
-        return terms
-    return terms.model_copy(update=renamed(terms, {person: display_name(person) for person in named_people}))
+def _named_verdict(verdict: Verdict) -> Verdict:
+    return verdict.model_copy(update={"reason": named(verdict.reason), "terms": _named_terms(verdict.terms)})
 
 
-def _sentence(text: Any, info: SerializationInfo) -> Any:
-    keeps_ids = info.context is not None and info.context.get("people") == "ids"
-    return named(text) if isinstance(text, str) and not keeps_ids else text
+def _sent(named_value: Callable[[Any], Any], kind: Any) -> PlainSerializer:
+    """Return how a value is written: as it is for what is stored, else with names. ``kind``: what it is then."""
+
+    def write(value: Any, info: SerializationInfo) -> Any:
+        keeps_ids = info.context is not None and info.context.get("people") == "ids"
+        return value if keeps_ids or value is None else named_value(value)
+
+    return PlainSerializer(write, return_type=kind, when_used="json-unless-none")
 
 
-def _written(source: Any, info: SerializationInfo) -> Any:
-    keeps_ids = info.context is not None and info.context.get("people") == "ids"
-    return named_rules(source) if isinstance(source, str) and not keeps_ids else source
-
-
-Person = Annotated[
-    str, AfterValidator(PersonRef), PlainSerializer(_sent, return_type=str, when_used="json-unless-none")
-]
+Person = Annotated[str, AfterValidator(PersonRef), _sent(display_name, str)]
 """A person or program in an answer: an id in Python, a name in JSON."""
-Says = Annotated[str, PlainSerializer(_sentence, return_type=str, when_used="json-unless-none")]
+Says = Annotated[str, _sent(named, str)]
 """One of Turngate's sentences in an answer, which may name people: ids in Python, names in JSON."""
-Rules = Annotated[str, PlainSerializer(_written, return_type=str, when_used="json-unless-none")]
+Rules = Annotated[str, _sent(named_rules, str)]
 """The text of rules in an answer: ids in Python, names in JSON."""
-Terms = Annotated[AskTerms, PlainSerializer(_named_terms, return_type=AskTerms, when_used="json-unless-none")]
+Terms = Annotated[AskTerms, _sent(_named_terms, AskTerms)]
 """Terms in an answer: they name people by ids in Python, by names in JSON."""
-NamedMembers = Annotated[
-    dict[str, JsonValue],
-    PlainSerializer(with_all_names, return_type=dict[str, JsonValue], when_used="json-unless-none"),
-]
+PolicyVerdict = Annotated[Verdict, _sent(_named_verdict, Verdict)]
+"""Policy's verdict in an answer, whose reason and terms may name people: ids in Python, names in JSON."""
+NamedMembers = Annotated[dict[str, JsonValue], _sent(with_all_names, dict[str, JsonValue])]
 """Members in an answer, such as a rule's: ids in Python, names in JSON."""

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from turngate.domain.conversation.messages import Message
 from turngate.domain.tools.defaults import Defaults
 from turngate.domain.tools.tool import ToolManifest
+from turngate.wire.people import Says
 from turngate.wire.requests import RequestDetail
 
 MAX_CHARS = 200_000
@@ -42,7 +43,7 @@ class Trial(BaseModel):
 
     answer: str = ""
     rule: str = ""
-    reason: str = ""
+    reason: Says = ""
     risk: str = ""
     digest: str = ""
     failure: str = ""

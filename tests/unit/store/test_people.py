@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import pkgutil
 import tomllib
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
 from markupsafe import escape
+from pydantic import BaseModel, PlainSerializer
 from sqlalchemy import insert, select
 from support.users import added
 
+from turngate import wire
 from turngate.approvals_api.pages.templating import visible_line
 from turngate.domain.errors import ConflictError, InvalidInputError
 from turngate.domain.person_ids import is_person_id
+from turngate.domain.policy.terms import Rung
 from turngate.domain.tools.results import interrupted, rejected, superseded
 from turngate.policies.rule_text import with_people
 from turngate.store.access import people, users
@@ -131,6 +137,33 @@ async def test_a_stored_answer_keeps_ids(sqlite: Database) -> None:
         person = await people.take_id(conn, "Dora")
     assert Answer(by=person).model_dump(mode="json") == {"by": "Dora"}
     assert Answer(by=person).model_dump(mode="json", context=AS_STORED) == {"by": person}
+
+
+def names_people(kind: Any) -> bool:
+    """Whether values of a domain type may name people who are to decide."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return kind is Rung or any(names_people(each.annotation) for each in kind.model_fields.values())
+    return any(map(names_people, get_args(kind)))
+
+
+def bare(kind: Any) -> list[type]:
+    """Return the types in an answer that may name people and are written with their ids."""
+    if get_origin(kind) is Annotated and any(isinstance(each, PlainSerializer) for each in kind.__metadata__):
+        return []
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return [] if kind.__module__.startswith("turngate.wire.") or not names_people(kind) else [kind]
+    return [each for part in get_args(kind) for each in bare(part)]
+
+
+def test_every_answer_with_terms_writes_names() -> None:
+    """Terms and verdicts come from the store, with ids: a view has them by the types that write names."""
+    fields = []
+    for module in pkgutil.iter_modules(wire.__path__, "turngate.wire."):
+        for view in vars(importlib.import_module(module.name)).values():
+            if isinstance(view, type) and issubclass(view, View) and view.__module__ == module.name:
+                hints = get_type_hints(view, include_extras=True)
+                fields += [f"{view.__name__}.{name}" for name in view.model_fields if bare(hints[name])]
+    assert fields == []
 
 
 async def test_a_person_of_a_view_is_written_with_the_name_wherever_it_is_written(sqlite: Database) -> None:

@@ -139,11 +139,11 @@ async def learn(conn: Connection) -> None:
 
 async def refresh(database: Database, version: int | None) -> None:
     """Read the names again if another process has changed them. ``version``: of the table, as a query just read it."""
-    if version is None or shown_people.memory().read_at.get(database) == version:
+    if version is None or shown_people.MEMORY.read_at.get(database) == version:
         return
     async with database.glance() as conn:
         await learn(conn)
-    shown_people.memory().read_at[database] = version
+    shown_people.MEMORY.read_at[database] = version
 
 
 async def look_again(database: Database) -> None:
