@@ -17,10 +17,11 @@ from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.types import INVALID_PARAMS, CallToolResult, ToolListChangedNotification
 from support.engine import until
 from support.gate_client import Sender
-from support.gateway_client import command, connect_to, environment, text_of
+from support.gateway_client import HTTP_TOKEN, OF_CLIENT, command, connect_to, environment, text_of
 
-from turngate.bridges.mcp_gateway.gateway import McpGateway
-from turngate.client import TurngateClient
+from turngate.bridges.mcp_gateway.gateway import HttpFront, McpGateway
+from turngate.client import Retries, TurngateClient
+from turngate.mcp_traffic import MAX_MESSAGE
 from turngate.toolkits.mcp import StdioServer
 
 SERVER = Path(__file__).parents[1] / "support" / "growing_mcp_server.py"
@@ -234,7 +235,8 @@ async def test_i9_whatever_client_and_server_write_is_answered(sender: Sender, t
     """Half characters are replaced, what can't be read is answered at once, and odd tools leave the others alone."""
     look_ahead = {"type": "object", "properties": {"email": {"type": "string", "pattern": "^(?!x)"}}}
     schemas = {"look_up": look_ahead, "slow": {}, "git_status": {"type": "object", "required": None}, "odd": None}
-    tools = [{"name": name, "inputSchema": schema} for name, schema in schemas.items()]
+    tools: list[Any] = [{"name": name, "inputSchema": schema} for name, schema in schemas.items()]
+    tools[1]["outputSchema"] = {"type": "object"}
     (tmp_path / "tools.json").write_text(json.dumps([*tools, "no tool"]))
     picture = b'{"type":"image","mimeType":"image/png","data":"' + b"A" * 6_000_000 + b'"}'
     (tmp_path / "slow.answer").write_bytes(b'{"jsonrpc":"2.0","id":%ID%,"result":{"content":[' + picture + b"]}}")
@@ -253,9 +255,17 @@ async def test_i9_whatever_client_and_server_write_is_answered(sender: Sender, t
         assert "no tool 'odd'" in await text(4, "odd")
         large = await send(called(5, "slow"), 5)
         assert len(large["result"]["content"][0]["data"]) == 6_000_000
+        too_large = picture.replace(b'"}', b"A" * MAX_MESSAGE + b'"}')
+        (tmp_path / "slow.answer").write_bytes(b'{"result":{"content":[' + too_large + b']},"jsonrpc":"2.0","id":%ID%}')
+        for number in (20, 21):  # as it comes from the server, and from the record
+            call = called(number, "slow").replace(b'"arguments"', b'"_meta":{"turngate/call-id":"c"},"arguments"')
+            clipped = (await send(call, number))["result"]
+            assert clipped["isError"]  # it doesn't fit the tool's output schema, so a client would refuse it unread
+            assert "The call ran. Its answer has 22.0 MB, over the bound" in clipped["content"][0]["text"]
+        assert "Nothing ran: this message has 16.0 MB" in await text(22, "look_up", '{"a":"%s"}' % ("A" * MAX_MESSAGE))
         assert (await send(called(6, "look_up", "[1]"), 6))["error"]["code"] == INVALID_PARAMS
         deep = await text(7, "look_up", '{"a":' * 300 + "1" + "}" * 300)
-        assert "nest deeper than 200 levels" in deep, deep
+        assert "nests too deep" in deep, deep
         for line, number in {
             b"no JSON at all": None,
             b'{"jsonrpc":"2.0","id":8,"method":"tools/li': 8,
@@ -268,7 +278,7 @@ async def test_i9_whatever_client_and_server_write_is_answered(sender: Sender, t
             assert (await send(line, number))["error"]["message"].startswith("Nothing ran"), line
         batch = b'[{"jsonrpc":"2.0","id":11,"method":"ping"},{"jsonrpc":"1.0","id":12,"method":"ping"}]'
         assert (await send(batch, 12))["result"] == {}
-    assert (tmp_path / "calls").read_text().split() == ["look_up", "git_status", "slow"]
+    assert (tmp_path / "calls").read_text().split() == ["look_up", "git_status", "slow", "slow"]
 
     async def none_open() -> bool:
         return not (await sender.client.list_external_calls(source=sender.source)).items
@@ -310,43 +320,61 @@ async def test_a_signal_ends_the_gateway_and_its_server(sender: Sender, tmp_path
 
 
 async def test_i9_whatever_a_client_posts_is_answered(tmp_path: Path) -> None:
-    """Over HTTP, what can't be read is refused at once, nothing runs, and a good request after each of them works."""
+    """Over HTTP, too: what can't be read is refused at once, nothing runs, and a good request after each of them works."""
     (tmp_path / "tools.json").write_text('[{"name": "look_up", "inputSchema": {"type": "object"}}]')
     program = SERVER.with_name("raw_mcp_server.py")
     server = StdioServer(command=[sys.executable, str(program), str(tmp_path)], readable=[program], writable=[tmp_path])
-    nowhere = TurngateClient("http://127.0.0.1:1", token="none")
+    nowhere = TurngateClient("http://127.0.0.1:1", token="none", retries=Retries(attempts=1))
     gateway = McpGateway(nowhere, connect_to(server), name="over-http")
-    app = gateway.server.streamable_http_app(host="127.0.0.1")
-    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    app = gateway.web_app()
+    headers = {**OF_CLIENT, "Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
     async with (
         nowhere,
         gateway.serving(),
         app.router.lifespan_context(app),
         httpx2.AsyncClient(
-            transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1:9000", headers=headers, timeout=60
+            transport=httpx2.ASGITransport(HttpFront(app, HTTP_TOKEN)),
+            base_url="http://127.0.0.1:9000",
+            headers=headers,
+            timeout=60,
         ) as http,
     ):
         http.headers["Mcp-Session-Id"] = (await http.post("/mcp", content=opening(0))).headers["Mcp-Session-Id"]
+
+        async def posted(body: bytes) -> str:
+            answer = await http.post("/mcp", content=body)
+            listed = await http.post("/mcp", json={"jsonrpc": "2.0", "id": 9, "method": "tools/list"})
+            assert '"look_up"' in listed.text, body[:100]
+            assert answer.status_code in {200, 400}, (body[:100], answer.text)
+            return answer.text
+
         for body in (
-            called(1, "look_up", r'{"a": "half \ud83d"}'),
+            called(1, "look_up", r'{"a": "half \ud83d"}'),  # read as U+FFFD
             called(1, "look_up", '{"a": "?"}').replace(b"?", b"\xed\xa0\x80"),
-            called(1, "look_up", '{"a":' * 300 + "1" + "}" * 300),
-            called(1, "look_up", "[" * 100_000),
-            called(1, "look_up", "[1]"),
             called(1, "look_up", '{"a": %s}' % ("9" * 5_000)),
             called(1, "look_up", '{"a": "%s"}' % ("x" * 5_000_000)),
+            called(1, "look_up").replace(b'"id":1', b'"id":1.0'),
+            b'{"jsonrpc":"1.0","id":1,"method":"tools/call","params":{"name":"look_up"}}',
+            b'[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"look_up"}}]',
+        ):
+            assert "The call did not run" in await posted(body), body[:100]
+        for body in (
+            called(1, "look_up", '{"a":' * 300 + "1" + "}" * 300),
+            called(1, "look_up", "[" * 100_000),
+            called(1, "look_up", '{"a": "%s"}' % ("x" * MAX_MESSAGE)),
+            called(1, "look_up").replace(b'"id":1', b'"id":1.5'),
+            called(1, "look_up").replace(b'"id":1', b'"id":true'),
+            called(1, "look_up").replace(b'"id":1', b'"id":null'),
             b"",
             b"no JSON at all",
             b"3",
             b"[]",
+            b"{}",
             b'[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"ping"}]',
             b'{"jsonrpc":"2.0","id":1,"method":"tools/li',
             b'{"jsonrpc":"2.0","id":1}',
             b'{"jsonrpc":"2.0","id":1,"method":7}',
-            b'{"jsonrpc":"1.0","id":1,"method":"ping"}',
         ):
-            refused = await http.post("/mcp", content=body)
-            assert refused.status_code in {400, 413} or '"error"' in refused.text, (body[:100], refused.text)
-            listed = await http.post("/mcp", json={"jsonrpc": "2.0", "id": 9, "method": "tools/list"})
-            assert '"look_up"' in listed.text, body[:100]
+            assert "Nothing ran" in await posted(body), body[:100]
+        assert str(INVALID_PARAMS) in await posted(called(1, "look_up", "[1]"))
     assert calls(tmp_path) == []

@@ -73,6 +73,15 @@ class McpBench:
                     alive.append(child)
         return alive
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether no process of this server is left, those that its launcher started included."""
+        for line in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):  # it may end while we look
+                if str(self.marks).encode() in line.read_bytes():
+                    return False
+        return True
+
     def forget(self) -> None:
         """Remove every mark, the server's and the test's."""
         for mark in self.marks.iterdir():

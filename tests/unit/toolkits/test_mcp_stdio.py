@@ -227,7 +227,7 @@ async def test_a_server_that_died_between_calls(shared: McpBench) -> None:
     await shared("note", text="a")
     (process,) = shared.processes
     os.kill(process, 9)
-    await shared.until(lambda: not shared.processes)
+    await shared.until(lambda: shared.is_gone)
     assert await shared("note", text="b") == Ok(value={"text": "noted b"})
     assert shared.calls == ["note", "note"]
 

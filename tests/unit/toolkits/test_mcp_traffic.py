@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 import sys
 import time
+import tracemalloc
+from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
+from mcp.types import JSONRPCNotification, JSONRPCRequest
 from support.mcp_calls import McpBench
+from support.raw_mcp_server import raw_http_server
 
-from turngate import Agent, App, Ok
+from turngate import Agent, App, Failure, Ok
 from turngate.activities.execution.executor import Unknown
 from turngate.cli import builders_app
 from turngate.domain.errors import ConfigurationError
-from turngate.mcp_traffic import read_leniently
+from turngate.mcp_traffic import MAX_MESSAGE, Pieces, TooLarge, lines
 from turngate.runtime.app_loader import check_app
-from turngate.toolkits.mcp import StdioServer, mcp_toolkit
+from turngate.toolkits.mcp import HttpServer, StdioServer, close_sessions, mcp_toolkit
 from turngate.toolkits.mcp_servers.declared import acceptable_names
+from turngate.toolkits.mcp_servers.transport import MAX_TOOLS, Answers
 
 SERVER = Path(__file__).parents[2] / "support" / "raw_mcp_server.py"
 OBJECT: dict[str, Any] = {"type": "object"}
@@ -65,6 +72,25 @@ LOST: dict[str, bytes] = {
 }
 
 
+CLIPPED = "The call ran. Its answer has 16.0 MB, over the bound of 16 MB for one message: it is clipped here."
+
+
+def large_answers() -> dict[str, tuple[bytes, str]]:
+    """Answers above the bound, and how what is recorded begins."""
+    huge = "A" * (MAX_MESSAGE + 1_000)
+    inside = f'"content":[],"structuredContent":{{"id":1,"a":"{huge}"}}'
+    return {
+        "large": (text_answer(huge), CLIPPED),
+        "large_id_last": (f'{{"result":{{{inside}}},"jsonrpc":"2.0","id":%ID%}}'.encode(), CLIPPED),
+        "large_failure": (text_answer(huge).replace(b"}]}", b'}],"isError":true}'), f"mcp_tool_error: {CLIPPED}"),
+        "large_refusal": (
+            f'{{"jsonrpc":"2.0","id":%ID%,"error":{{"code":-32050,"message":"{huge}"}}}}'.encode(),
+            "mcp_tool_error: The server refused the call: the answer has 16.0 MB",
+        ),
+        "large_no_id": (text_answer(huge, '"jsonrpc":"2.0"'), "unknown: The call was sent"),
+    }
+
+
 def bench(directory: Path, tools: list[Any], **options: Any) -> McpBench:
     (directory / "tools.json").write_text(json.dumps(tools))
     server = StdioServer(command=[sys.executable, str(SERVER), str(directory)], readable=[SERVER], writable=[directory])
@@ -73,9 +99,11 @@ def bench(directory: Path, tools: list[Any], **options: Any) -> McpBench:
 
 async def test_an_answer_that_the_sdk_cannot_read_is_delivered_or_lost_at_once(tmp_path: Path) -> None:
     """What is wrong is replaced or ignored; only an answer that says nothing leaves open whether the call happened."""
-    for name, answer in {**{name: answer for name, (answer, _value) in READ.items()}, **LOST}.items():
+    large = large_answers()
+    answers = {name: answer for name, (answer, _value) in {**READ, **large}.items()}
+    for name, answer in {**answers, **LOST}.items():
         (tmp_path / f"{name}.answer").write_bytes(answer)
-    raw = bench(tmp_path, [{"name": name, "inputSchema": OBJECT} for name in (*READ, *LOST)])
+    raw = bench(tmp_path, [{"name": name, "inputSchema": OBJECT} for name in (*READ, *LOST, *large)])
     began = time.monotonic()
     for name, (_answer, value) in READ.items():
         assert await raw(name) == Ok(value=value), name
@@ -83,13 +111,195 @@ async def test_an_answer_that_the_sdk_cannot_read_is_delivered_or_lost_at_once(t
         result = await raw(name)
         assert isinstance(result, Unknown), name
         assert "no answer that can be read" in result.why, name
+    for name, (_answer, starts) in large.items():
+        assert words_of(await raw(name)).startswith(starts), name
     deep: object = "deep"
     for _level in range(300):
         deep = {"a": deep}
     for arguments in ({"a": "half \ud83d"}, {"a": deep}):
         assert (await raw.failed("half", **arguments)).kind != "unknown", arguments
-    assert raw.calls == [*READ, *LOST]
+    assert raw.calls == [*READ, *LOST, *large]
     assert time.monotonic() - began < 60
+
+
+def response(body: bytes, kind: str = "application/json", more: str = "") -> bytes:
+    return f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n{more}\r\n".encode() + body
+
+
+def events(*texts: bytes, end: bytes = b"\n", more: str = "") -> bytes:
+    return response(b"".join(end.join(text.split(b"\n")) + end * 2 for text in texts), "text/event-stream", more)
+
+
+STAYS_OPEN = "Content-Length: 999999999\r\n"
+OVER_HTTP: dict[str, tuple[bytes, Any]] = {
+    **{name: answer for name, answer in READ.items() if name != "chatty"},
+    "event": (events(b": ping", b"event: message\nid: 1\ndata: " + READ["half"][0]), READ["half"][1]),
+    "event_cr": (events(b"data: " + text_answer("cr"), end=b"\r", more=STAYS_OPEN), {"text": "cr"}),
+    "event_crlf": (events(b"data:" + text_answer("crlf"), end=b"\r\n"), {"text": "crlf"}),
+    "event_lines": (
+        events(b"\n".join(b"data: " + line for line in text_answer("lines").replace(b",", b",\n").split(b"\n"))),
+        {"text": "lines"},
+    ),
+    "event_3_mb": (
+        events(b"data: " + text_answer("A" * 3_000_000)),
+        {"text": "A" * 200_000 + "\n[2800000 characters left out]"},
+    ),
+    "event_other_id": (events(b"data: " + text_answer("mine", '"jsonrpc":"2.0","id":987')), {"text": "mine"}),
+    "other_id": (text_answer("mine", '"jsonrpc":"2.0","id":987'), {"text": "mine"}),
+    "float_id": (text_answer("mine", '"jsonrpc":"2.0","id":3.0'), {"text": "mine"}),
+    "not_finite": (
+        READ["not_a_number"][0].replace(b'NaN,"half":"\\ud83d"', b"[-Infinity,1e999]"),
+        {"n": ["-Infinity", "Infinity"]},
+    ),
+}
+LOST_OVER_HTTP: dict[str, bytes] = {
+    **LOST,
+    "odd_id": text_answer("whose", '"jsonrpc":"2.0","id":[1]'),
+    "deeper": response(b"[" * 100_000),
+    "event_deeper": events(b"data: " + b"[" * 100_000),
+    "page": response(b"<html>", "text/html"),
+    "plain": response(text_answer("plain"), "text/plain"),
+    "packed": response(gzip.compress(text_answer("packed")), more="Content-Encoding: gzip\r\n"),
+    "nothing": response(b""),
+    "notification": response(b'{"jsonrpc":"2.0","method":"notifications/message","params":{}}'),
+    "empty_batch": response(b"[]"),
+    "event_end": events(b": ping"),
+    "too_deep_error": b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n\r\n" + b"[" * 100_000,
+    "large_error": b"HTTP/1.1 500 Oh\r\nContent-Type: application/json\r\n\r\n" + b"A" * (MAX_MESSAGE + 1),
+}
+
+
+async def test_an_answer_over_http_is_delivered_or_lost_at_once(tmp_path: Path) -> None:
+    """As over stdio, whatever the body, the kind of the response and the id: it can only be the answer to its request."""
+    for name, answer in {**{name: answer for name, (answer, _value) in OVER_HTTP.items()}, **LOST_OVER_HTTP}.items():
+        (tmp_path / f"{name}.answer").write_bytes(answer)
+    large: dict[str, str] = {}
+    for name, (answer, starts) in large_answers().items():
+        large |= {name: starts, f"event_{name}": starts} if "no_id" not in name else {}
+        (tmp_path / f"{name}.answer").write_bytes(answer)
+        (tmp_path / f"event_{name}.answer").write_bytes(events(b"data: " + answer))
+    names = [*OVER_HTTP, *LOST_OVER_HTTP, *large]
+    (tmp_path / "tools.json").write_text(json.dumps([{"name": name, "inputSchema": OBJECT} for name in names]))
+    with raw_http_server(tmp_path) as url:
+        raw = McpBench(tmp_path, mcp_toolkit(HttpServer(url=url), name="raw"))
+        began = time.monotonic()
+        for name, (_answer, value) in OVER_HTTP.items():
+            assert await raw(name) == Ok(value=value), name
+        for name in LOST_OVER_HTTP:
+            assert isinstance(await raw(name), Unknown), name
+        for name, starts in large.items():
+            assert words_of(await raw(name)).startswith(starts), name
+        assert time.monotonic() - began < 60
+        await close_sessions()
+
+
+def words_of(result: Ok | Failure | Unknown) -> str:
+    match result:
+        case Ok(value=value):
+            return str(value["text"])
+        case Failure(kind=kind, reason=reason):
+            return f"{kind}: {reason}"
+        case Unknown(why=why):
+            return f"unknown: {why}"
+
+
+async def test_i3_an_answer_over_http_that_never_ends(tmp_path: Path) -> None:
+    """I3: the outcome of its call is unknown when the call's time is over, and the next call gets its answer."""
+    endless = {
+        "stalled": response(b'{"jsonrpc":', more=STAYS_OPEN),
+        "pings": events(b": ping", more=STAYS_OPEN),
+        "line": events(b"data: " + b"A" * 100_000, more=STAYS_OPEN).rstrip(b"\n"),
+    }
+    for name, answer in endless.items():
+        (tmp_path / f"{name}.answer").write_bytes(answer)
+    (tmp_path / "tools.json").write_text(
+        json.dumps([{"name": name, "inputSchema": OBJECT} for name in (*endless, "good")])
+    )
+    with raw_http_server(tmp_path) as url:
+        raw = McpBench(tmp_path, mcp_toolkit(HttpServer(url=url), name="raw", timeout=timedelta(seconds=1)))
+        for name in endless:
+            assert isinstance(await raw(name), Unknown), name
+            assert await raw("good") == Ok(value={"text": "{}"})
+        await close_sessions()
+
+
+async def test_i14_a_message_of_any_size_is_read_in_linear_time_and_bounded_memory() -> None:
+    """In pieces of any size; the lines around it are whole, and its digest is that of all its bytes."""
+    piece = b"A" * 65_536
+    count = 4 * MAX_MESSAGE // len(piece)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"first\n{"
+        for _number in range(count):
+            yield piece
+        yield b"}\nla"
+        yield b"st"
+
+    tracemalloc.start()
+    first, large, last = [line async for line in lines(pieces())]
+    _now, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (first, last) == (b"first", b"last")
+    assert isinstance(large, TooLarge)
+    whole = b"{" + piece * count + b"}"
+    assert (large.size, large.digest) == (len(whole), hashlib.sha256(whole).hexdigest())
+    assert (large.head, large.tail) == (whole[:20_000], whole[-1_000:])
+    assert peak < 3 * MAX_MESSAGE
+    tiny, began = Pieces(), time.monotonic()
+    for _number in range(1_000_000):
+        tiny.add(b"A")
+    assert tiny.whole() == b"A" * 1_000_000
+    assert time.monotonic() - began < 10
+
+
+def test_the_ends_of_a_large_message_show_whose_it_is() -> None:
+    """Its own id and result, not those of what it holds; nothing where they can't be seen."""
+
+    def outline(head: str, tail: str) -> dict[str, Any]:
+        return TooLarge(head.encode(), tail.encode(), MAX_MESSAGE + 1, "").outline()
+
+    inside = '{"result":{"structuredContent":{"id":9,"text":"'
+    assert "id" not in outline(inside, '","id":9}}}')
+    assert outline(inside, '"}},"jsonrpc":"2.0","id":5}')["id"] == 5
+    assert outline(inside, '"}},"id":"five" , "jsonrpc" : "2.0"}\r')["id"] == "five"
+    assert "id" not in outline(inside, r'"},"a,\"id":5}')
+    assert outline('{"id":7,"result":{"content":[{"text":"\\ud83d\\u00', '"}]}}')["id"] == 7
+    assert outline(inside, '"},"isError":true},"id":5}')["result"]["isError"] is True
+    assert outline(inside, '","isError":true}},"id":5}')["result"].get("isError") is None
+    for head in ("[" * 20_000, '[["a",1],', "no JSON", '"text', ""):
+        assert outline(head, "") == {}
+
+
+def test_i14_what_a_server_says_is_for_the_request_that_waits() -> None:
+    """Refusals without an id, late answers, its own requests, and lists without end; only we say that an answer was clipped."""
+    odd: list[str] = []
+    answers = Answers(lambda name, _why: odd.append(name))
+
+    def send(number: int, method: str) -> None:
+        answers.note(JSONRPCRequest(jsonrpc="2.0", id=number, method=method))
+
+    def read(data: bytes | TooLarge) -> list[Any]:
+        return [message.model_dump(exclude_unset=True) for message in answers.read(data)]
+
+    refusal = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"what?"}}'
+    send(1, "tools/call")
+    assert read(refusal)[0]["id"] == 1
+    send(2, "tools/call")
+    answers.note(JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params={"requestId": 2}))
+    send(3, "tools/call")
+    assert read(refusal)[0]["id"] == 3
+    send(4, "tools/call")
+    send(5, "tools/call")
+    assert read(refusal)[0]["id"] is None
+    forged = b'{"jsonrpc":"2.0","id":4,"result":{"content":[],"_meta":{"turngate/clipped":{}}}}'
+    assert read(forged)[0]["result"] == {"content": [], "_meta": {}}
+    large = TooLarge(b'{"id":5,"method":"sampling/createMessage","params":{"a":"', b"", MAX_MESSAGE + 1, "")
+    assert read(large) == [{"jsonrpc": "2.0", "id": 5, "method": "sampling/createMessage"}]
+    send(6, "tools/list")
+    tools = [{"name": f"t{number}", "inputSchema": OBJECT} for number in range(MAX_TOOLS + 7)]
+    (listed,) = read(json.dumps({"jsonrpc": "2.0", "id": 6, "result": {"tools": tools}}).encode())
+    assert listed["result"]["tools"] == tools[:MAX_TOOLS]
+    assert len(odd) == 1
 
 
 ODD: dict[str, Any] = {
@@ -156,19 +366,3 @@ def test_no_two_names_become_one() -> None:
     assert (accepted["a_b"], accepted["c.d"]) == ("a_b", "c_d")
     assert accepted == acceptable_names(names[::-1])
     assert len(set(accepted.values())) == 4
-
-
-async def test_an_http_answer_with_half_a_character_can_be_read() -> None:
-    """In JSON and in a stream of events, in whatever pieces it comes; everything else stays byte for byte."""
-    half = b'{"a":"\\ud83d","n":1.10}\n'
-    events = b": ping\n\nevent: message\r\ndata: " + half + b"\n" + b'data: {"b":"\\u00e9"}\n\n'
-
-    async def body(whole: bytes) -> Any:
-        for at in range(0, len(whole), 3):
-            yield whole[at : at + 3]
-
-    for whole in (half, events):
-        transport = httpx2.MockTransport(lambda _request, whole=whole: httpx2.Response(200, content=body(whole)))
-        async with httpx2.AsyncClient(transport=transport, event_hooks={"response": [read_leniently]}) as client:
-            received = (await client.get("http://server")).content
-        assert received == whole.replace(half, b'{"a": "\\ufffd", "n": 1.1}\n')

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 from mcp.types import CallToolResult, Tool
 
 from turngate.bridges.mcp_gateway.downstream import Downstream
-from turngate.bridges.mcp_gateway.results import external_tool, from_log, refused, to_log, with_note
+from turngate.bridges.mcp_gateway.results import external_tool, for_client, from_log, refused, to_log, with_note
 from turngate.bridges.reports import Reports, patiently
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConflictError, TurngateError, UnavailableError
@@ -246,6 +246,7 @@ class GatedCalls:
                 kind="unknown",
             )
         await report(to_log(answer))
+        answer = for_client(answer, tool)
         return with_note(answer, order.input) if order.edited else answer
 
     async def _withdraw(self, call_id: str, why: str) -> None:

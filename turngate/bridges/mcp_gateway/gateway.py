@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import os
 import signal
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, cast
 
 import anyio
 import uvicorn
@@ -33,7 +35,7 @@ from mcp.types import (
     CallToolResult,
     ErrorData,
     JSONRPCError,
-    JSONRPCNotification,
+    JSONRPCMessage,
     JSONRPCResponse,
     ListToolsResult,
     PaginatedRequestParams,
@@ -45,6 +47,7 @@ from turngate.bridges.mcp_gateway.downstream import Connect, Downstream
 from turngate.bridges.mcp_gateway.results import refused
 from turngate.client import TurngateClient
 from turngate.domain.errors import UnavailableError
+from turngate.mcp_traffic import TooLarge
 
 # A gateway's clients: they are notified when the tools change, and say why they cancel a call.
 #
@@ -119,6 +122,7 @@ def _remember(memory: OrderedDict[Any, Any], key: Any, value: Any) -> None:
 
 log = logging.getLogger("turngate.mcp_gateway")
 
+PIECE_BYTES: Final = 65_536
 CALL_ID: Final = "turngate/call-id"
 """In a call's ``_meta``: the client's own id for it. The same id again, from any process, is the same call."""
 MAX_CALL_ID: Final = 255
@@ -174,27 +178,30 @@ class McpGateway:
         """Serve the client that started this process, until it closes stdin or a signal ends the process."""
         serving = asyncio.current_task()
         assert serving is not None  # noqa: S101 - a coroutine that runs is in a task
+
+        ours = _take_stdin()
+
+        async def client_lines() -> AsyncIterator[bytes]:
+            """Note that we are closing before the server sees the end: calls that the client did not cancel stay open."""
+            async for line in mcp_traffic.lines(_pieces(ours)):
+                readable, answers = from_client(line)
+                for answer in answers:
+                    await write.send(SessionMessage(answer))
+                for message in readable:
+                    yield mcp_traffic.written(message)
+            self._calls.closing = True
+
         # In this order: stdin is read by a thread, which a signal doesn't end, so the process has to end before it.
-        async with stdio_server() as (read, write), self._until_signalled(serving.cancel):
-            sender, receiver = anyio.create_memory_object_stream[Any](0)
-
-            async def pass_on() -> None:
-                """Note that we are closing before the server sees the end: calls that the client did not cancel stay open."""
-                async with sender:
-                    async for item in read:
-                        readable, answers = from_client(item)
-                        for message in readable:
-                            await sender.send(message)
-                        for answer in answers:
-                            await write.send(answer)
-                    self._calls.closing = True
-
-            pump = asyncio.create_task(pass_on())
+        stdin = cast("anyio.AsyncFile[str]", client_lines())
+        async with stdio_server(stdin=stdin) as (read, write), self._until_signalled(serving.cancel):
             try:
-                await self.server.run(receiver, write, self.server.create_initialization_options())
+                await self.server.run(read, write, self.server.create_initialization_options())
             finally:
                 self._calls.closing = True
-                pump.cancel()
+
+    def web_app(self) -> Any:
+        """Return what serves clients over HTTP, for :class:`HttpFront`: its own bound of a request is never reached."""
+        return self.server.streamable_http_app(host="127.0.0.1", max_request_body_size=2 * mcp_traffic.MAX_MESSAGE)
 
     async def serve_http(self, port: int, token: str) -> None:
         """Serve clients over HTTP at ``http://127.0.0.1:PORT/mcp`` until a signal ends the process.
@@ -202,7 +209,7 @@ class McpGateway:
         This machine only, by its own names (``Host``, ``Origin``), and only clients that send the token: others have accounts
         on this machine, too.
         """
-        app = _WithToken(self.server.streamable_http_app(host="127.0.0.1"), token)
+        app = HttpFront(self.web_app(), token)
         web = _Web(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", timeout_graceful_shutdown=1))
         async with self._until_signalled(lambda: setattr(web, "should_exit", True)):
             await web.serve()
@@ -287,57 +294,92 @@ class McpGateway:
         )
 
 
-def from_client(item: SessionMessage | Exception) -> tuple[list[SessionMessage], list[SessionMessage]]:
+def _take_stdin() -> int:
+    """Return a descriptor of stdin that is ours alone: the programs that we start, and what else reads stdin, read nothing."""
+    ours = os.dup(0)
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    return ours
+
+
+async def _pieces(descriptor: int) -> AsyncIterator[bytes]:
+    while piece := await anyio.to_thread.run_sync(os.read, descriptor, PIECE_BYTES, abandon_on_cancel=True):
+        yield piece
+
+
+def from_client(data: bytes | TooLarge) -> tuple[list[JSONRPCMessage], list[JSONRPCResponse | JSONRPCError]]:
     """Return the messages that a client sent, and answers to what can't be read: without one, the client would wait forever."""
-    others: list[Any] = []
-    if isinstance(item, SessionMessage):
-        readable = [item]
-    else:
-        raw = mcp_traffic.unread(item)
-        if raw is None or (isinstance(raw, str) and not raw.strip()):
-            return [], []
-        readable, others = mcp_traffic.messages_in(raw)
-    answers = [_unreadable(each) for each in others if not (isinstance(each, dict) and "id" not in each)]
-    # A request whose id is neither a text nor a whole number is a notification for the SDK, which no one answers.
-    without_id = [each for each in readable if _is_no_notification(each)]
-    return [each for each in readable if each not in without_id], [*answers, *(_unreadable({}) for _ in without_id)]
+    if isinstance(data, TooLarge):
+        outline = data.outline()
+        is_answer = "result" in outline or "error" in outline
+        is_notification = str(outline.get("method")).startswith("notifications/")
+        words = f"Nothing ran: this message has {data.words}. Send less at a time."
+        return [], [] if is_answer or is_notification else [_unread(outline, words)]
+    if not data.strip():
+        return [], []
+    readable, others = mcp_traffic.messages_in(data)
+    words = "Nothing ran: this message can't be read as JSON-RPC 2.0, or nests too deep. Send it again, corrected."
+    return readable, [_unread(each, words) for each in others if not (isinstance(each, dict) and "id" not in each)]
 
 
-def _is_no_notification(item: SessionMessage) -> bool:
-    return isinstance(item.message, JSONRPCNotification) and not item.message.method.startswith("notifications/")
-
-
-def _unreadable(raw: Any) -> SessionMessage:
-    request_id, words = (
-        mcp_traffic.id_in(raw),
-        "Nothing ran: this message can't be read as JSON-RPC 2.0. Send it again, corrected.",
-    )
+def _unread(raw: Any, words: str) -> JSONRPCResponse | JSONRPCError:
+    request_id = mcp_traffic.id_in(raw)
     if isinstance(raw, dict) and raw.get("method") == "tools/call" and request_id is not None:
         result = refused(words, kind="invalid_input").model_dump(mode="json", by_alias=True, exclude_none=True)
-        return SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=request_id, result=result))
+        return JSONRPCResponse(jsonrpc="2.0", id=request_id, result=result)
     code = INVALID_REQUEST if isinstance(raw, dict) else PARSE_ERROR
-    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=code, message=words)))
+    return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=code, message=words))
 
 
 _NO_TOKEN: Final = b"Send the gateway's token as `Authorization: Bearer TOKEN`. It prints the token when it starts.\n"
+_ONE_MESSAGE: Final = "Nothing ran: send one JSON-RPC 2.0 message in each request."
 
 
-class _WithToken:
-    """An ASGI app that answers 401 unless a request has the token."""
+class HttpFront:
+    """The gateway over HTTP, an ASGI app: a request needs the token, and its message is read as it is on stdio."""
 
     def __init__(self, app: Any, token: str) -> None:
         self._app = app
         self._expected = f"Bearer {token}".encode()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request."""
         if scope["type"] == "http":
-            sent = [value for name, value in scope["headers"] if name == b"authorization"]
-            if len(sent) != 1 or not hmac.compare_digest(sent[0], self._expected):
-                headers = [(b"www-authenticate", b"Bearer"), (b"content-type", b"text/plain")]
-                await send({"type": "http.response.start", "status": 401, "headers": headers})
-                await send({"type": "http.response.body", "body": _NO_TOKEN})
+            tokens = [value for name, value in scope["headers"] if name == b"authorization"]
+            if len(tokens) != 1 or not hmac.compare_digest(tokens[0], self._expected):
+                await _respond(send, 401, _NO_TOKEN, b"text/plain", (b"www-authenticate", b"Bearer"))
+                return
+            if scope["method"] == "POST":
+                await self._post(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+    async def _post(self, scope: Any, receive: Any, send: Any) -> None:
+        pieces, is_whole = mcp_traffic.Pieces(), False
+        while not is_whole:
+            event = await receive()
+            if event["type"] == "http.disconnect":
+                return
+            pieces.add(event.get("body", b""))
+            is_whole = not event.get("more_body", False)
+        readable, answers = from_client(pieces.whole())
+        if len(readable) != 1 or answers:
+            answer = answers[0] if answers and not readable else _unread({}, _ONE_MESSAGE)
+            status = 400 if answer.id is None else 200
+            await _respond(send, status, mcp_traffic.written(answer), b"application/json")
+            return
+        body = [{"type": "http.request", "body": mcp_traffic.written(readable[0])}]
+
+        async def replayed() -> Any:
+            return body.pop() if body else await receive()
+
+        await self._app(scope, replayed, send)
+
+
+async def _respond(send: Any, status: int, body: bytes, kind: bytes, *headers: tuple[bytes, bytes]) -> None:
+    headers = (*headers, (b"content-type", kind))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 class _Web(uvicorn.Server):

@@ -11,6 +11,7 @@ from pydantic import JsonValue, ValidationError
 from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.results import Failure, Ok, wire_text
 from turngate.domain.tools.tool import Effect, acceptable_name
+from turngate.mcp_traffic import CLIPPED
 from turngate.readable_schema import misfit, readable
 
 MAX_DESCRIPTION: Final = 10_000
@@ -65,7 +66,7 @@ def from_log(result: Ok | Failure, tool: Tool) -> CallToolResult:
     whole = (result.value if isinstance(result, Ok) else result.fields).get(_MCP)
     if whole is not None:
         try:
-            return CallToolResult.model_validate(whole)
+            return for_client(CallToolResult.model_validate(whole), tool)
         except ValidationError:  # a person answered instead of the server
             pass
     if isinstance(result, Ok):
@@ -76,6 +77,12 @@ def from_log(result: Ok | Failure, tool: Tool) -> CallToolResult:
             return CallToolResult(content=content, structured_content=result.value)
         return CallToolResult(content=content, is_error=True)
     return refused(result.reason, kind=result.kind)
+
+
+def for_client(result: CallToolResult, tool: Tool) -> CallToolResult:
+    """Return a server's answer as the client reads it: see :func:`from_log` for one that no longer fits its tool's schema."""
+    misfits = CLIPPED in (result.meta or {}) and tool.output_schema is not None
+    return result.model_copy(update={"is_error": True}) if misfits else result
 
 
 def refused(reason: str, *, kind: str) -> CallToolResult:

@@ -25,7 +25,7 @@ from mcp.types import (
 from pydantic import JsonValue, ValidationError
 
 from turngate import OutcomeUnknown, ToolContext
-from turngate.mcp_traffic import ANSWER, ANSWER_LOST, UnsendableError, call_of
+from turngate.mcp_traffic import ANSWER, ANSWER_LOST, CLIPPED, UnsendableError, call_of
 from turngate.readable_schema import misfit
 from turngate.toolkits.mcp_servers.connection import ServerAwayError, connected
 from turngate.toolkits.mcp_servers.content import answer, error_text
@@ -235,6 +235,8 @@ class Calls:
             )
         if result.is_error:
             raise McpToolError(reason=error_text(result))
+        if CLIPPED in (result.meta or {}):
+            return answer(result)
         if tool.output_schema is not None and (why := misfit(result.structured_content, tool.output_schema)):
             log.warning("[mcp server %s] %s answered what it should not: %s", self.name, tool.name, why)
             raise OutcomeUnknown(

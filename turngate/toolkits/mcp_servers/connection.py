@@ -10,24 +10,25 @@ import logging
 import os
 import shutil
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
 import httpx2
-from mcp import Client, Implementation, MCPError, StdioServerParameters, stdio_client
+from mcp import Client, Implementation, MCPError
 from mcp.client._transport import TransportStreams
 from mcp.client.session import MessageHandlerFnT
 from mcp.client.streamable_http import streamable_http_client
 
-from turngate import __version__, mcp_traffic
+from turngate import __version__
 from turngate.toolkits.confinement import machine
 from turngate.toolkits.confinement.machine import UnconfinedError
 from turngate.toolkits.confinement.sandbox import Sandbox
 from turngate.toolkits.mcp_servers.plain_text import plain
 from turngate.toolkits.mcp_servers.servers import HttpServer, Server, StdioServer
+from turngate.toolkits.mcp_servers.transport import OnOddTool, bound_response, process_streams
 from turngate.toolkits.shell import scrubbed_environment
 
 # A server's stderr: into the log line by line, never the terminal, with the last lines kept to explain a failure.
@@ -122,7 +123,7 @@ async def connected(
     name: str,
     seconds: float,
     answer_seconds: float,
-    on_odd_tool: Callable[[str, str], None] = lambda _name, _why: None,
+    on_odd_tool: OnOddTool = lambda _name, _why: None,
     on_message: MessageHandlerFnT | None = None,
 ) -> AsyncIterator[Client]:
     """Yield a client that has agreed with the server on a version.
@@ -144,11 +145,10 @@ async def connected(
     try:
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(seconds):
-                transport = await _transport(server, stack, seen, answer_seconds)
                 # No cache: a list is read to find out what the server says now.
                 client = await stack.enter_async_context(
                     Client(
-                        mcp_traffic.readable(transport, on_odd_tool),
+                        await _transport(server, stack, seen, answer_seconds, on_odd_tool),
                         client_info=Implementation(name="turngate", version=__version__),
                         cache=None,
                         message_handler=on_message,
@@ -163,25 +163,18 @@ async def connected(
 
 
 async def _transport(
-    server: Server, stack: AsyncExitStack, seen: _Seen, answer_seconds: float
+    server: Server, stack: AsyncExitStack, seen: _Seen, answer_seconds: float, on_odd_tool: OnOddTool
 ) -> AbstractAsyncContextManager[TransportStreams]:
     if isinstance(server, HttpServer):
-        http = await stack.enter_async_context(_http(server, seen, answer_seconds))
-        return streamable_http_client(server.url, http_client=http)
+        http = await stack.enter_async_context(_http(server, seen, answer_seconds, on_odd_tool))
+        return streamable_http_client(server.url, http_client=http, max_sse_event_size=None)  # bounded by our own hook
     environment = scrubbed_environment(os.environ) | dict(server.env)
     if shutil.which(server.command[0], path=environment.get("PATH")) is None:
         raise FileNotFoundError(server.command[0])
     stderr = await stack.enter_async_context(seen.stderr.pipe())
     temporary = await stack.enter_async_context(machine.temporary_directory())
     command = machine.current().command(server.command, _sandbox(server, temporary), environment)
-    started = StdioServerParameters(
-        command=command.argv[0],
-        args=list(command.argv[1:]),
-        env=command.environment,
-        cwd=command.directory,
-        encoding_error_handler="replace",  # a byte that is no UTF-8 would end the connection
-    )
-    return stdio_client(started, errlog=stderr)
+    return process_streams(command, stderr, on_odd_tool)
 
 
 def _sandbox(server: StdioServer, temporary: Path) -> Sandbox:
@@ -194,15 +187,16 @@ def _sandbox(server: StdioServer, temporary: Path) -> Sandbox:
     )
 
 
-def _http(server: HttpServer, seen: _Seen, answer_seconds: float) -> httpx2.AsyncClient:
+def _http(server: HttpServer, seen: _Seen, answer_seconds: float, on_odd_tool: OnOddTool) -> httpx2.AsyncClient:
     async def note(response: httpx2.Response) -> None:
         if response.is_error:
             seen.status = response.status_code
+        await bound_response(response, on_odd_tool)
 
     return httpx2.AsyncClient(
-        headers=dict(server.headers),
+        headers={"Accept-Encoding": "identity", **server.headers},
         timeout=httpx2.Timeout(HTTP_SECONDS, read=answer_seconds),
-        event_hooks={"response": [note, mcp_traffic.read_leniently]},
+        event_hooks={"response": [note]},
     )
 
 
