@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 # Classic BPF: an instruction is a code, two jump offsets and a constant (linux/filter.h).
-_LOAD, _JUMP_EQUAL, _JUMP_SET, _JUMP_MORE_OR_EQUAL, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
+_LOAD, _AND, _JUMP_EQUAL, _JUMP_SET, _JUMP_MORE_OR_EQUAL, _RETURN = 0x20, 0x54, 0x15, 0x45, 0x35, 0x06
 _ALLOW, _ERRNO, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
 """Offsets in ``struct seccomp_data`` (linux/seccomp.h); of an argument the low half, both machines being little-endian."""
@@ -137,6 +137,12 @@ _SET_USER_OR_GROUP: Final = 0o6000
 _FCNTL: Final = (72, 25)
 _SET_OWNERS: Final = (8, 15)
 """F_SETOWN, F_SETOWN_EX: whom the kernel signals when there is input (fcntl(2))."""
+_SET_LEASE: Final = 1024
+"""F_SETLEASE makes others wait who open a file that this process only reads (fcntl(2))."""
+_IOCTL: Final = (16, 29)
+_KIND_OF_IOCTL, _OF_TERMINALS = 0xFF00, ord("T") << 8
+"""Terminals, pipes and descriptors themselves. All other kinds are of devices or file systems, which change a file's flags, seal
+it or make subvolumes through a descriptor that only reads; Landlock looks at devices only (ioctl(2), ioctl_fslabel(2))."""
 _SOCKET, _CLONE, _CLONE3 = (41, 198), (56, 220), (435, 435)
 _NAMESPACES: Final = 0x7E020080  # CLONE_NEWTIME | NEWNS | NEWCGROUP | NEWUTS | NEWIPC | NEWUSER | NEWPID | NEWNET
 _ORDINARY_SOCKETS: Final = (1, 2, 10, 16)
@@ -145,6 +151,11 @@ _ORDINARY_SOCKETS: Final = (1, 2, 10, 16)
 
 Instruction = tuple[int, int, int, int]
 Code = list[Instruction]
+_ONLY_OF_TERMINALS: Final[Code] = [
+    (_AND, 0, 0, _KIND_OF_IOCTL),
+    (_JUMP_EQUAL, 1, 0, _OF_TERMINALS),
+    (_RETURN, 0, 0, _ERRNO | errno.ENOTTY),
+]
 
 
 def program(machine: str, *, namespaces: bool, signals: bool = True) -> bytes:
@@ -153,7 +164,8 @@ def program(machine: str, *, namespaces: bool, signals: bool = True) -> bytes:
     Args:
         machine: as ``os.uname().machine`` says it.
         namespaces: whether namespaces confine the process. Where they don't, it makes no socket, no System V or POSIX queue and
-            shared memory, watches no files, knows no extended attributes, and changes no limit or priority but its own.
+            shared memory, watches no files, knows no extended attributes or flags of files, and changes no limit or priority but
+            its own.
         signals: whether it may send signals: only where the kernel lets them reach none but its own processes.
 
     Raises:
@@ -173,9 +185,11 @@ def program(machine: str, *, namespaces: bool, signals: bool = True) -> bytes:
     code += _calls(column, {"clone3": _CLONE3, "openat2": _OPENAT2}, errno.ENOSYS)
     code += _refuse_bits(_CLONE[column], 0, _NAMESPACES)
     code += _set_user_or_group(column)
+    code += _refuse_values(_FCNTL[column], 1, (_SET_LEASE,))
     if not namespaces:
         code += [*_calls(column, _SYSTEM_V_IPC), *_of_other_processes(column)]
         code += _calls(column, _OF_OTHER_FILES, errno.EOPNOTSUPP)
+        code += _where(_IOCTL[column], 1, _ONLY_OF_TERMINALS)
     if not signals:
         code += [*_calls(column, _SIGNALS), *_refuse_values(_FCNTL[column], 1, _SET_OWNERS)]
     code += _allow_only(_SOCKET[column], 0, _ORDINARY_SOCKETS if namespaces else (), errno.EACCES)
