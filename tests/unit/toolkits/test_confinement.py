@@ -365,14 +365,14 @@ END"""
 
 
 def test_i13_files_that_cannot_be_opened_are_not_watched_or_marked(run: Run, workspace: Path, tmp_path: Path) -> None:
-    """I13: of a file outside, names are not learned by a watch, and its extended attributes are neither read nor changed."""
+    """I13: of a file outside, no watch tells names, attributes are neither read nor changed, nor are flags, and no one waits."""
     (secret := tmp_path / "secret").mkdir(mode=0o700)
     (file := secret / "file").write_text(SECRET)
     os.setxattr(file, "user.note", SECRET.encode())
     (workspace / "own").write_text("own\n")
     ended = run(
-        f"""cp -a own copy && tail -n 1 copy; python3 - <<'END'
-import ctypes, os
+        f"""cp -a --reflink=auto own copy && tail -n 1 copy; python3 - <<'END'
+import ctypes, fcntl, os, struct, termios
 libc = ctypes.CDLL(None, use_errno=True)
 for watch in (libc.inotify_init(), libc.inotify_init1(0), libc.syscall(300, 0x200, 0)):
     print("watched" if watch >= 0 and libc.inotify_add_watch(watch, b"{secret}", 0xfff) >= 0 else "refused")
@@ -382,16 +382,20 @@ print("read" if libc.syscall(number, b"{file}", b"user.note", note, 99) > 0 else
 for change in (
     lambda: os.setxattr("{file}", "user.other", b"1"),
     lambda: os.removexattr("{file}", "user.note", follow_symlinks=False),
+    *(lambda change=change: fcntl.ioctl(os.open("/etc/hostname", os.O_RDONLY), change, bytes(64))
+      for change in (0x40086602, 0x401C5820, 0x40806685, 0x5000940E)),  # flags (two ways), verity, a subvolume
+    lambda: fcntl.fcntl(os.open("/etc/hostname", os.O_RDONLY), fcntl.F_SETLEASE, fcntl.F_RDLCK),
 ):
     try:
         change()
         print("changed")
     except OSError:
         print("refused")
+print(*struct.unpack("i", fcntl.ioctl(os.open("own", os.O_RDONLY), termios.FIONREAD, bytes(4))))
 END"""
     )
     assert held(ended)
-    assert ended.stdout == "own\n" + "refused\n" * 3 + "refused b''\n" + "refused\n" * 2, ended.stderr
+    assert ended.stdout == "own\n" + "refused\n" * 3 + "refused b''\n" + "refused\n" * 7 + "4\n", ended.stderr
     assert os.listxattr(file) == ["user.note"]
 
 
@@ -860,6 +864,31 @@ def test_i13_what_the_worker_runs_from_is_only_read(workspace: Path, tmp_path: P
     assert not (workspace / "pkg/deep/__pycache__").exists()
 
 
+def test_i13_a_copy_stays_over_its_file_whatever_the_command_renames(workspace: Path, tmp_path: Path) -> None:
+    """I13: neither the file nor a directory above it can be renamed or removed from within, so the approved bytes run."""
+    for directory in (tmp_path / "temporary", tmp_path / "copies", workspace / "a", workspace / "a/b"):
+        directory.mkdir()
+    (workspace / "a/b/x.sh").write_text("echo approved")
+    (tmp_path / "copies/0").write_text("echo approved")
+    again = "mkdir -p a/b; echo echo theirs > a/b/x.sh; sh a/b/x.sh"
+    command = Confinement(backend="bubblewrap").command(
+        [
+            "bash",
+            "-c",
+            "; ".join(f"{how}; {again}" for how in ("mv a o", "mv a/b o", "mv a/b/x.sh o", "rm -rf a", "ln -sfT . a")),
+        ],
+        Sandbox(
+            workspace=workspace,
+            temporary=tmp_path / "temporary",
+            readable=(tmp_path / "copies",),
+            copies={("a", "b", "x.sh"): tmp_path / "copies/0"},
+        ),
+        {"PATH": os.defpath},
+    )
+    ended = end_of(command)
+    assert ended.stdout == "approved\n" * 5, ended.stderr
+
+
 def test_i13_a_link_to_what_the_worker_runs_from_starts_nothing(workspace: Path, tmp_path: Path) -> None:
     """I13: a link can't be held, and its name would lead elsewhere the next time."""
     (tmp_path / "app.py").write_text("ours")
@@ -956,14 +985,19 @@ def test_an_app_of_many_packages_needs_no_higher_limit_of_open_files(workspace: 
     assert ended.stdout == "128\n100\n", ended.stderr
 
 
-def test_a_held_file_that_is_replaced_from_outside_is_named(workspace: Path, tmp_path: Path) -> None:
-    """The hold is of the file that was there when the command started; the command's output says that it has ended."""
-    (tmp_path / "temporary").mkdir()
+def test_held_places_that_are_replaced_from_outside_are_named(workspace: Path, tmp_path: Path) -> None:
+    """The hold is of what was there when the command started; its output says what else, or which directory, is there now."""
+    for path in (tmp_path / "temporary", workspace / "env", workspace / "env/lib"):
+        path.mkdir()
     for name in ("app.py", "other.py"):
         (workspace / name).write_text("ours")
-    confinement = Confinement(backend="bubblewrap", loaded=(workspace / "app.py", workspace / "other.py"))
-    command = confinement.command(
-        ["bash", "-c", "echo up; read -r _; echo theirs > app.py"],
+    loaded = tuple(workspace / name for name in ("app.py", "other.py", "env"))
+    command = Confinement(backend="bubblewrap", loaded=loaded).command(
+        [
+            "bash",
+            "-c",
+            "echo up; read -r _; echo theirs > app.py; mkdir .vscode env; echo theirs > env/x; ln -s / .claude",
+        ],
         Sandbox(workspace=workspace, temporary=tmp_path / "temporary"),
         {"PATH": os.defpath},
     )
@@ -976,9 +1010,14 @@ def test_a_held_file_that_is_replaced_from_outside_is_named(workspace: Path, tmp
         assert started.stdout.readline() == "up\n"
         (workspace / "new").write_text("mine")
         (workspace / "new").rename(workspace / "app.py")
+        shutil.rmtree(workspace / "env")
+        for absent in (".vscode", ".claude", ".idea"):
+            (workspace / absent).rmdir()
         _output, errors = started.communicate("\n")
-    assert errors.startswith("turngate: app.py was replaced or removed from outside while this command ran")
-    assert "other.py" not in errors
+    named = errors.removeprefix("turngate: ").partition(" was replaced or removed from outside while this command ran")[
+        0
+    ]
+    assert sorted(named.split(", ")) == [".claude", ".vscode", "app.py", "env"]
 
 
 def test_i13_turngates_own_places_lie_in_no_workspace(backend: Backend, workspace: Path, tmp_path: Path) -> None:

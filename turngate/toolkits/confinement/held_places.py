@@ -9,7 +9,7 @@ which something may be made, a file outside of every sandbox lists what was, and
 each other wait for one another, too. Removed under a mount, a directory would take the mount away in every namespace.
 
 Imports the standard library and ``descriptors`` only: the launcher runs it by path.
-Sources: mount_setattr(2), open_tree(2), move_mount(2), fsopen(2), setns(2), ioctl_ns(2), flock(2).
+Sources: mount_setattr(2), open_tree(2), move_mount(2), fsopen(2), setns(2), ioctl_ns(2), flock(2), statx(2).
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ _FROM_EMPTY_PATH, _TO_EMPTY_PATH = 0x4, 0x40
 _CREATE, _READ_ONLY = 6, 1
 _NEW_USERS, _NEW_MOUNTS = 0x10000000, 0x00020000
 OWNING_USERS = 0xB701
+_AT_LINK, _WITH_BIRTH = 0x100, 0x900
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _LOCK_SECONDS = 10.0
@@ -193,7 +194,9 @@ class Mountpoints:
         self._folder = _own_folder(folder)
         self._files: dict[descriptors.Inode, tuple[int, int]] = {}
         """A directory → itself and its file, both open."""
-        self._only_read: list[tuple[int, tuple[str, ...], descriptors.Inode]] = []
+        self._held: dict[tuple[int, tuple[str, ...]], bytes | None] = {}
+        """An open directory and names below it → what is held there."""
+        self._created: list[tuple[int, tuple[str, ...]]] = []
 
     def share(self, directory: int, places: Sequence[Place]) -> None:
         """Share the locks of the directories that absent places would be made in, until this process ends.
@@ -201,8 +204,6 @@ class Mountpoints:
         Call it before looking what is absent: from then on no other sandbox removes it. ``directory``: what the places lie below,
         open, until this process ends. Raises OSError: another process keeps a lock.
         """
-        only_read = [place.names for place in places if place.how == "read"]
-        self._only_read += [(directory, names, here) for names in only_read if (here := _file(directory, names))]
         for above in dict.fromkeys(place.names[:-1] for place in places if place.absent is not None):
             try:
                 parent = descriptors.open_below(directory, above)
@@ -212,6 +213,9 @@ class Mountpoints:
                 os.close(parent)
                 continue
             self._files[descriptors.inode(parent)] = parent, self._shared(_name_of(parent))
+        for place in places:
+            if place.how in {"read", "keep"}:
+                self._held[directory, place.names] = _identity_of(directory, place.names)
 
     def _shared(self, name: str) -> int:
         until = time.monotonic() + _LOCK_SECONDS
@@ -244,9 +248,22 @@ class Mountpoints:
             with suppress(FileExistsError, PermissionError):
                 _make(parent, name, content)
 
+    def note_created(self) -> None:
+        """Note what was made. Call it when all is held, and before the process that could make something in its place begins."""
+        self._created = [place for place, here in self._held.items() if here is None]
+        self._held |= {place: _identity_of(*place) for place in self._created}
+
     def replaced(self) -> list[str]:
-        """Return the files that are no longer those which are held: someone outside has replaced or removed them."""
-        return ["/".join(names) for directory, names, held in self._only_read if _file(directory, names) != held]
+        """Return what is no longer what is held, because someone outside replaced or removed it.
+
+        What was made and is removed is named only if something else is there.
+        """
+        lost = [
+            (directory, names)
+            for (directory, names), held in self._held.items()
+            if (here := _identity_of(directory, names)) != held and (here or (directory, names) not in self._created)
+        ]
+        return ["/".join(names) for directory, names in lost if (directory, names[:-1]) not in lost]
 
     def remove(self) -> None:
         """Remove what was made and is still as it was, unless another sandbox holds something there: that removes it in turn."""
@@ -262,16 +279,20 @@ class Mountpoints:
                 os.unlink(_name_of(parent), dir_fd=self._folder)
 
 
-def _file(directory: int, names: tuple[str, ...]) -> descriptors.Inode | None:
-    """Return the file of this name; None: there is none."""
+def _identity_of(directory: int, names: tuple[str, ...]) -> bytes | None:
+    """Return what identifies what has this name, a link too; None: nothing has it, or no way leads there without a link.
+
+    The instant at which it was made is part of it: of something that is removed, the next thing may get the number.
+    """
+    *above, name = names
     try:
-        here = descriptors.open_below(directory, names)
+        parent = descriptors.open_below(directory, above)
     except OSError:
         return None
-    try:
-        return descriptors.inode(here) if stat.S_ISREG(os.fstat(here).st_mode) else None
-    finally:
-        os.close(here)
+    status = ctypes.create_string_buffer(256)
+    result = _libc.statx(parent, os.fsencode(name), _AT_LINK, _WITH_BIRTH, status)
+    os.close(parent)
+    return None if result else status.raw[32:40] + status.raw[80:92] + status.raw[136:144]  # inode, birth, device
 
 
 def _name_of(directory: int) -> str:

@@ -233,7 +233,7 @@ def _supervise(
 
 
 def _tell_replaced(names: list[str]) -> None:
-    """Say that files have not been protected to the end: a mount is of a file, and ends with its name."""
+    """Say that places have not been protected to the end: a mount is of a file or directory, and ends with its name."""
     if names:
         what = "was replaced or removed from outside while this command ran, so the command may have changed it since"
         sys.stderr.write(f"turngate: {', '.join(names)} {what}: look at it\n")
@@ -346,6 +346,7 @@ def _hold(sandboxed: int, inside: int, order: dict[str, Any]) -> held_places.Mou
         with suppress(OSError, ValueError):  # the next command tries again
             mountpoints.remove()
         os._exit(CANNOT_CONFINE)
+    mountpoints.note_created()
     return mountpoints
 
 
