@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from jsonschema.exceptions import ValidationError
-from referencing.exceptions import Unresolvable
+from jsonschema_rs import ValidationError, ValidationErrorKind
 
-from turngate.bounded_validator import BoundedValidator, TooCostlyError, UnreadableSchemaError
 from turngate.domain.text.json_pointers import pointer_of
+from turngate.schemas.document import UnusableSchemaError
+from turngate.schemas.validator import MisfitError, SchemaValidator, types_of_choice
 
 MAX_PROBLEMS = 20
 MAX_ERRORS = 200
@@ -36,6 +36,7 @@ _SENTENCES: Final[Mapping[Any, str]] = {
     "pattern": "{value} does not have the right form: it has to match {wanted}.",
     "format": "{value} is not of the form {wanted}.",
 }
+_CHOICES: Final = (ValidationErrorKind.AnyOf, ValidationErrorKind.OneOfNotValid)
 _TYPES: Final[Mapping[str, str]] = {
     "integer": "a whole number",
     "number": "a number",
@@ -51,22 +52,18 @@ def problems_of(value: Any, schema: dict[str, Any], *, under: str) -> list[Probl
     """Return ``{pointer, message}`` for each mismatch, at most 20; empty: the value fits. ``under``: pointer prefix.
 
     A ``$ref`` is resolved within the schema only: a schema can come from a remote tool server, and nothing is ever
-    fetched on its word (the default registry of jsonschema would). A check that takes too long is a problem too.
+    fetched on its word. A value that can't be checked in time is a problem too.
     """
     try:
-        mismatches = BoundedValidator(schema).errors(value, MAX_ERRORS)
-        specific = [inner for error in mismatches for inner in _most_specific(error)]
-        errors = sorted(specific, key=lambda error: list(map(str, error.absolute_path)))
-    except Unresolvable as error:
-        return [{"pointer": under, "message": f"the tool's schema refers to something it does not hold: {error}"}]
-    except RecursionError:
-        return [{"pointer": under, "message": "nested too deeply to be checked"}]
-    except TooCostlyError as error:
+        mismatches = SchemaValidator(schema).errors(value, MAX_ERRORS)
+    except MisfitError as error:
         return [{"pointer": under, "message": str(error)}]
-    except UnreadableSchemaError as error:
-        return [{"pointer": under, "message": f"the tool's schema cannot be used: {error}"}]
+    except UnusableSchemaError as error:
+        return [{"pointer": under, "message": f"the tool's schema {error}"}]
+    specific = [inner for error in mismatches for inner in _most_specific(error)]
+    errors = sorted(specific, key=lambda error: list(map(str, error.instance_path)))
     return [
-        {"pointer": under + pointer_of([*error.absolute_path, *_missing(error)]), "message": _sentence(error)}
+        {"pointer": under + pointer_of([*error.instance_path, *_missing(error)]), "message": _sentence(error)}
         for error in errors[:MAX_PROBLEMS]
     ]
 
@@ -77,12 +74,9 @@ def _most_specific(error: ValidationError) -> list[ValidationError]:
     "0 is not valid under any of the given schemas" does not tell a user that the number is too small. When several types,
     or none, could be intended, the error stays as it is.
     """
-    if error.validator not in {"anyOf", "oneOf"} or not error.context:
+    if not isinstance(error.kind, _CHOICES):
         return [error]
-    options: dict[Any, list[ValidationError]] = {}
-    for inner in error.context:
-        options.setdefault(inner.relative_schema_path[0], []).append(inner)
-    possible = [inner for inner in options.values() if not any(_rules_out(each, error) for each in inner)]
+    possible = [inner for inner in error.kind.context if not any(_rules_out(each, error) for each in inner)]
     if len(possible) != 1:
         return [error]
     return [each for inner in possible[0] for each in _most_specific(inner)]
@@ -90,43 +84,42 @@ def _most_specific(error: ValidationError) -> list[ValidationError]:
 
 def _rules_out(inner: ValidationError, choice: ValidationError) -> bool:
     """Tell whether this error shows that the value is of another type: by its type, or by the constant that tags it."""
-    depth = len(inner.absolute_path) - len(choice.absolute_path)
-    return (depth == 0 and inner.validator == "type") or (depth == 1 and inner.validator in {"const", "enum"})
+    depth = len(inner.instance_path) - len(choice.instance_path)
+    return (depth == 0 and inner.kind.name == "type") or (depth == 1 and inner.kind.name in {"const", "enum"})
 
 
 def _missing(error: ValidationError) -> list[str]:
     """Return the member that is missing, if the error is about one: what it says is said where that member belongs."""
-    wanted: Any = error.validator_value if error.validator == "required" else []
-    return [name for name in wanted if error.message.startswith(f"{name!r} ")][:1]
+    return [error.kind.property] if isinstance(error.kind, ValidationErrorKind.Required) else []
 
 
 def _sentence(error: ValidationError) -> str:
     value: Any = error.instance
-    wanted: Any = error.validator_value
-    match error.validator:
-        case "required":
+    match error.kind:
+        case ValidationErrorKind.Required():
             return "It is missing."
-        case "type":
-            return f"{_quoted(value)} is not {_types([wanted] if isinstance(wanted, str) else wanted)}."
-        case "enum":
-            return f"{_quoted(value)} is none of these: {', '.join(map(_quoted, wanted))}."
-        case "anyOf" | "oneOf":
-            return f"{_quoted(value)} is {_no_choice(error.context or [])}."
-        case "additionalProperties" | "unevaluatedProperties" if isinstance(value, dict):
-            known = error.schema.get("properties", {}) if isinstance(error.schema, dict) else {}
-            return f"This can't be sent here: {', '.join(_quoted(name) for name in value if name not in known)}."
-    sentence = _SENTENCES.get(error.validator)
+        case ValidationErrorKind.Type(types=types):
+            return f"{_quoted(value)} is not {_types(types)}."
+        case ValidationErrorKind.Enum(options=options):
+            return f"{_quoted(value)} is none of these: {', '.join(map(_quoted, options))}."
+        case ValidationErrorKind.AnyOf(context=context) | ValidationErrorKind.OneOfNotValid(context=context):
+            types = types_of_choice(context)
+            return f"{_quoted(value)} is {f'not {_types(types)}' if types else 'nothing that can be sent here'}."
+        case (
+            ValidationErrorKind.AdditionalProperties(unexpected=names)
+            | ValidationErrorKind.UnevaluatedProperties(unexpected=names)
+        ):
+            return f"This can't be sent here: {', '.join(map(_quoted, names))}."
+        case ValidationErrorKind.FalseSchema() if error.schema_path[-1:] == ["additionalProperties"]:
+            return f"This can't be sent here: {', '.join(map(_quoted, value))}."
+        case ValidationErrorKind.FalseSchema():
+            return "This can't be sent here."
+    sentence = _SENTENCES.get(error.kind.name)
     if sentence is None:
         return f"{error.message[:MAX_QUOTED_CHARS]}."
+    (wanted,) = error.kind.as_dict().values() or (None,)
     count = len(value) if isinstance(value, list | dict) else 0
     return sentence.format(value=_quoted(value), wanted=_quoted(wanted), count=count)
-
-
-def _no_choice(choices: Sequence[ValidationError]) -> str:
-    """Return what a value is that fits none of several choices."""
-    if all(each.validator == "type" for each in choices):
-        return f"not {_types(each.validator_value for each in choices)}"
-    return "nothing that can be sent here"
 
 
 def _types(wanted: Iterable[Any]) -> str:

@@ -12,37 +12,30 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Unpack
 
 from pydantic import JsonValue, SerializerFunctionWrapHandler, WrapSerializer
-from referencing.exceptions import Unresolvable
 
 from turngate import InvalidToolInput, Tool, declare_tool
-from turngate.bounded_validator import (
-    BoundedValidator,
-    TooCostlyError,
-    UnreadableSchemaError,
-)
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.tools.declare import SplitToolOptions
 from turngate.domain.tools.failures import describe_issues
 from turngate.domain.tools.parameters import object_text
-from turngate.readable_schema import clipped, compiled
-
-MAX_ISSUES = 10
+from turngate.readable_schema import compiled
+from turngate.schemas.validator import SchemaValidator
 
 
 @dataclass(frozen=True)
 class JsonSchemaParameters:
     """A tool's parameters as JSON Schema, draft 2020-12 unless its ``$schema`` names another; a handler gets a ``dict``.
 
-    ``format`` is checked for dates, e-mail and IP addresses, UUIDs and patterns (:data:`turngate.bounded_validator.FORMATS`).
+    ``format`` is checked for dates, e-mail and IP addresses, UUIDs and patterns.
     Defaults are not filled in: what was approved is what the handler gets.
 
     Raises:
         ConfigurationError: no valid JSON Schema, not of an object, a ``$ref`` that does not resolve within it, or a
-            ``pattern`` that RE2 cannot read.
+            ``pattern`` that can't be used (look-around, back references, or too large).
     """
 
     schema: Mapping[str, JsonValue]
-    _validator: BoundedValidator = field(init=False, repr=False, compare=False)
+    _validator: SchemaValidator = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Copy the schema and compile it."""
@@ -67,7 +60,7 @@ class JsonSchemaParameters:
     def decode(self, raw_input: str) -> dict[str, JsonValue]:
         """Return the arguments as they were sent. Raises InvalidToolInput, with a complaint for each wrong place."""
         decoded: dict[str, JsonValue] = json.loads(object_text(raw_input))
-        if issues := issues_of(self._validator, decoded):
+        if issues := self._validator.mismatches(decoded):
             raise InvalidToolInput(describe_issues(issues))
         return decoded
 
@@ -106,27 +99,12 @@ def json_schema_tool(
     )
 
 
-def issues_of(validator: BoundedValidator, value: Any) -> list[tuple[list[int | str], str]]:
-    """Return ``(path, message)`` for each place where the value does not fit, in order, at most ten."""
-    try:
-        errors = validator.errors(value, MAX_ISSUES)
-    except RecursionError:
-        return [([], "nested too deep, or the schema refers to itself without end")]
-    except Unresolvable as error:
-        return [([], f"the tool's own schema refers to {error.ref!r}, which does not exist")]
-    except UnreadableSchemaError as error:
-        return [([], f"the tool's own schema cannot be used: {error}")]
-    except TooCostlyError as error:
-        return [([], str(error))]
-    return [(list(error.absolute_path), clipped(error)) for error in errors]
-
-
-def _checked(validator: BoundedValidator) -> Any:
+def _checked(validator: SchemaValidator) -> Any:
     """Return a type that refuses to be shown when it does not fit: the executor then says that the effects remain."""
 
     def fitting(value: Any, encode: SerializerFunctionWrapHandler) -> Any:
         encoded = encode(value)
-        if issues := issues_of(validator, encoded):
+        if issues := validator.mismatches(encoded):
             raise ValueError(f"the result does not fit the tool's success schema: {describe_issues(issues)}")
         return encoded
 

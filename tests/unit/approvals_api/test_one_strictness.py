@@ -19,7 +19,6 @@ from support.stored_requests import request_row
 
 from turngate import InvalidToolInput, Tool, tool
 from turngate.approvals_api.requests.answer_check import check_content
-from turngate.bounded_validator import FORMATS
 from turngate.domain.errors import InvalidInputError
 from turngate.toolkits.json_schema import json_schema_tool
 from turngate.wire.orders import DecisionOrder
@@ -169,7 +168,7 @@ def edits(declared: Tool, text: str) -> bool:
 
 def accepts(declared: Tool, value: Any) -> bool:
     """Whether the schema does, by a validator that is not ours; it would check more formats where it finds packages for them."""
-    checker = FormatChecker(sorted(FORMATS))
+    checker = FormatChecker(["date", "email", "ipv4", "ipv6", "uuid"])
     return Draft202012Validator(declared.manifest.parameters, format_checker=checker).is_valid(value)
 
 
@@ -238,7 +237,7 @@ def test_a_tools_own_validation_is_never_looser_than_its_schema(name: str) -> No
     [
         ("int", "5", "value: Input should be of JSON type integer"),
         ("int or null", True, "value: Input should be of JSON type integer or null"),
-        ("set", [1, 1], "value: Input does not fit the schema's uniqueItems: true"),
+        ("set", [1, 1], "value: Input has non-unique elements"),
         ("int", "x", "value: Input should be a valid integer, unable to parse string as an integer"),
     ],
 )

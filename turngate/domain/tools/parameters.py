@@ -20,7 +20,7 @@ from turngate.domain.tools.failures import InputProblem, InvalidToolInput, descr
 from turngate.domain.tools.results import is_deeper
 
 if TYPE_CHECKING:
-    from turngate.bounded_validator import BoundedValidator
+    from turngate.schemas.validator import SchemaValidator
 
 REMEMBERED_TEXTS = 64
 """Arguments whose check is remembered: one call is decoded several times, to judge, to show and to run it."""
@@ -91,18 +91,18 @@ class ModelParameters:
 
         Empty also for a schema that can't be checked, such as one with a pattern that only Python reads: pydantic decides alone.
         """
-        from turngate.bounded_validator import UnreadableSchemaError  # noqa: PLC0415 - slow to import
+        from turngate.schemas.document import UnusableSchemaError  # noqa: PLC0415 - slow to import
 
         try:
             return describe_issues(self._validator.mismatches(json.loads(text)))
-        except (UnreadableSchemaError, PydanticInvalidForJsonSchema):
+        except (UnusableSchemaError, PydanticInvalidForJsonSchema):
             return ""
 
     @cached_property
-    def _validator(self) -> BoundedValidator:
-        from turngate.bounded_validator import BoundedValidator  # noqa: PLC0415 - the same
+    def _validator(self) -> SchemaValidator:
+        from turngate.schemas.validator import SchemaValidator  # noqa: PLC0415 - the same
 
-        return BoundedValidator(self.json_schema())
+        return SchemaValidator(self.json_schema())
 
 
 @dataclass(frozen=True)
