@@ -331,19 +331,32 @@ def test_the_servers_directory_is_never_the_users_whole_home(tmp_path: Path, mon
         assert project_here() == expected
 
 
-def test_i13_no_process_of_its_user_reads_the_gateways_memory(tmp_path: Path) -> None:
-    """I13: it isn't dumpable any more (prctl(2)) when it looks for a token, and ends here because there is none."""
+def test_i13_before_a_gateway_reads_a_token(tmp_path: Path) -> None:
+    """I13: no process can read its memory (prctl(2)), and it knows what its server may change: it starts no program from there.
+
+    It holds what the server runs from. It ends here because there is no token.
+    """
     program = (
-        "import ctypes\n"
+        "import ctypes, sys\n"
         "from turngate.cli.main import app\n"
-        "try:\n    app(['mcp-gateway', '--', 'true'], standalone_mode=False)\n"
+        "from turngate.toolkits.confinement import machine\n"
+        "try:\n    app(['mcp-gateway', '--', *sys.argv[1:]], standalone_mode=False)\n"
         "except BaseException:\n    pass\n"
-        "print('dumpable:', ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))\n"
+        "print('dumpable:', ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), *machine.current().loaded)\n"
     )
-    variables = {"PATH": os.environ["PATH"], "TURNGATE_DATA_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True, check=True)
+    project, data = tmp_path / "project", tmp_path / "data"
+    (project / "bin").mkdir(parents=True)
+    (project / "server.py").touch()
+    (project / "bin/python").symlink_to(sys.executable)
+    (project / "bin/bwrap").write_text(f"#!/bin/sh\necho started > {project}/started\n")
+    (project / "bin/bwrap").chmod(0o755)
+    variables = {"PATH": str(project / "bin"), "TURNGATE_DATA_DIR": str(data)}
+    command = [sys.executable, "-c", program, "bin/python", "server.py"]
+    done = subprocess.run(command, env=variables, cwd=project, capture_output=True, text=True, check=True)
     assert "start one with `turngate up`" in done.stderr
     assert "dumpable: 0" in done.stdout
+    assert {str(project / "bin"), str(project / "server.py")} <= set(done.stdout.split())
+    assert not (project / "started").exists()
 
 
 @pytest.mark.parametrize(

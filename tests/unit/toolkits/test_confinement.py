@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ from turngate.toolkits.confinement.machine import Confinement, UnconfinedError
 from turngate.toolkits.confinement.sandbox import MIB, OBEYED, Backend, Command, Limits, Sandbox
 from turngate.toolkits.confinement.system_paths import find_helper
 from turngate.toolkits.http_client.safe_connect import open_networks
+from turngate.toolkits.loaded_files import loaded_files
 
 SECRET = "tgt_the-token-of-ann"
 ROOT_ONLY = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
@@ -832,6 +834,70 @@ def test_i13_no_program_that_starts_unconfined_is_one_that_agents_can_write(
     )
     monkeypatch.setenv("PATH", f"{workspace}/bin{os.pathsep}{outside}")
     assert find_helper("of-agents", (workspace,)) == str(outside / "of-agents")
+    changeable = Sandbox(workspace=outside, temporary=tmp_path / "file")
+    with pytest.raises(UnconfinedError, match="only where agents write"):
+        Confinement(backend="bubblewrap", agents_write=(workspace,)).command(["true"], changeable, {})
+    monkeypatch.setenv("PATH", f"{outside}{os.pathsep}{os.defpath}")
+    assert str(find_helper("bwrap", ())).endswith("bin/bwrap"), "the system's own, before one of a place not known yet"
+    assert not str(find_helper("bwrap", ())).startswith(str(outside))
+
+
+@pytest.mark.parametrize("kind", ["environment", "prefix", "top", "link"])
+def test_i13_a_python_below_a_workspace_is_held(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """I13: an environment, one of conda or pixi (a prefix of its own), one whose top is the workspace, a link to a Python.
+
+    The programs beside it start unconfined, so that of a name which is not held is none.
+    """
+    (tmp_path / "temporary").mkdir()
+    prefix = {"environment": workspace / ".venv", "prefix": workspace / ".pixi/envs/default"}.get(kind, workspace)
+    packages = prefix / "lib/python3.11/site-packages"
+    packages.mkdir(parents=True)
+    (prefix / "bin").mkdir()
+    (prefix / "bin/helper").touch(mode=0o755)
+    (prefix / "bin/python").symlink_to(sys.executable)
+    (packages / "lib.py").write_text("ours")
+    if kind != "link":
+        monkeypatch.setattr(sys, "prefix", str(prefix))
+        monkeypatch.setattr(sys, "base_prefix", str(prefix) if kind == "prefix" else "/usr")
+        monkeypatch.setattr(sysconfig, "get_path", lambda name: str(prefix / "bin" if name == "scripts" else packages))
+    monkeypatch.setattr(sys, "executable", str(prefix / "bin/python"))
+    assert find_helper("helper", (workspace,)) == str(prefix / "bin/helper")
+    directories, files = loaded_files((), (workspace,))
+    command = Confinement(backend="bubblewrap", loaded=(*directories, *files)).command(
+        [
+            "sh",
+            "-c",
+            f"for d in bin {packages.relative_to(prefix)}; do echo theirs > {prefix}/$d/lib.py; done; touch made",
+        ],
+        Sandbox(workspace=workspace, temporary=tmp_path / "temporary"),
+        {"PATH": os.defpath},
+    )
+    end_of(command)
+    assert (workspace / "made").exists()
+    assert not (prefix / "bin/lib.py").exists()
+    assert (packages / "lib.py").read_text() == ("theirs\n" if kind == "link" else "ours")
+    (workspace / "helper").touch(mode=0o755)
+    monkeypatch.setattr(sys, "executable", str(workspace / "python"))
+    assert find_helper("helper", (workspace,)) is None
+
+
+def test_i13_a_directory_that_is_only_read_keeps_its_name(workspace: Path, tmp_path: Path) -> None:
+    """I13: one of the PATH below a workspace, for example: something else could have its name when a program is started next."""
+    (tmp_path / "temporary").mkdir()
+    programs = workspace / "node_modules/.bin"
+    programs.mkdir(parents=True)
+    (programs / "tool").write_text("ours")
+    text = "mv node_modules moved; mkdir -p node_modules/.bin; echo theirs > node_modules/.bin/tool; touch node_modules/made"
+    command = Confinement(backend="bubblewrap").command(
+        ["sh", "-c", text],
+        Sandbox(workspace=workspace, temporary=tmp_path / "temporary"),
+        {"PATH": f"{os.defpath}:{programs}"},
+    )
+    end_of(command)
+    assert (programs / "tool").read_text() == "ours"
+    assert sorted(each.name for each in workspace.rglob("*")) == [".bin", "made", "node_modules", "tool"]
 
 
 def test_i13_what_the_worker_runs_from_is_only_read(workspace: Path, tmp_path: Path) -> None:

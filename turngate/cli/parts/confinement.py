@@ -51,10 +51,10 @@ def confine_tools(settings: Settings, app_files: Iterable[Path] = ()) -> None:
         app_files: what its app was loaded from besides modules.
     """
     machine.keep_memory_private()
-    directories, files = loaded_files(app_files)
+    confinement = tool_confinement(settings)
+    directories, files = loaded_files(app_files, confinement.agents_write)
     LOADED_FILES.add(directories=directories, files=files)
-    confinement = replace(tool_confinement(settings), loaded=(*directories, *files))
-    machine.use(confinement)
+    machine.use(replace(confinement, loaded=(*directories, *files)))
     if confinement.backend is None:
         logger.warning("%s", unconfined_warning(confinement))
 

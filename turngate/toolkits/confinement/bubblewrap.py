@@ -100,8 +100,8 @@ def held(sandbox: Sandbox, hidden: Sequence[Path], loaded: Sequence[Path] = ()) 
     """Return what is mounted below the sandbox's places from inside, because bubblewrap could be led elsewhere there.
 
     What is hidden, what the worker has loaded, what operators' programs obey, and places that lie in others. Directories come
-    before what lies in them. Those between a place that can be changed and what is hidden, loaded or a copy are held, too:
-    renamed, they would take it to another name.
+    before what lies in them. Those between a place that can be changed and what is hidden, loaded, a copy or only read there (a
+    directory on the PATH, say) are held, too: renamed, they would take it to another name, and something else could get its name.
     """
     listed = {str(place): _held_below(place, sandbox, hidden, loaded) for place in _topmost(sandbox.places)}
     return {
@@ -115,11 +115,11 @@ def _held_below(place: Path, sandbox: Sandbox, hidden: Sequence[Path], loaded: S
     only_read = [names for path in loaded for names in _spelled_below(place, path)] if changeable else []
     obeyed = [each for each in _obeyed(place, sandbox) if each.names not in covered]
     copies = [each.names for each in obeyed if each.copy is not None]
-    ways = _ways_to([*covered, *only_read, *copies]) if changeable else {}
+    others = [path for path in _below(place, sandbox.places) if (path in sandbox.changeable) != changeable]
+    inner = [path.relative_to(place).parts for path in others]
+    ways = _ways_to([*covered, *only_read, *copies, *inner]) if changeable else {}
     ways |= dict.fromkeys(only_read, "read")
-    for path in _below(place, sandbox.places):
-        if (path in sandbox.changeable) != changeable:
-            ways[path.relative_to(place).parts] = "read" if changeable else "write"
+    ways |= dict.fromkeys(inner, "read" if changeable else "write")
     ways |= dict.fromkeys(covered, "hide")
     return [*(Place(names, how) for names, how in ways.items()), *_compiled(only_read), *obeyed]
 

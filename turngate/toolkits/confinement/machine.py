@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -109,16 +109,8 @@ class Confinement:
     tool_user: str | None = None
     allow_unconfined: bool = False
 
-    @cached_property
-    def _bubblewrap(self) -> str:
-        program = system_paths.find_helper("bwrap", self.agents_write)
-        if program is None:
-            raise UnconfinedError(_NO_BUBBLEWRAP)
-        return program
-
-    @cached_property
-    def _slirp4netns(self) -> str | None:
-        return system_paths.find_helper("slirp4netns", self.agents_write)
+    def _helper(self, name: str, sandbox: Sandbox) -> str | None:
+        return system_paths.find_helper(name, (*self.agents_write, *sandbox.changeable))
 
     def command(self, argv: Sequence[str], sandbox: Sandbox, environment: Mapping[str, str]) -> Command:
         """Return how a program is started confined. It inherits nothing but ``environment``.
@@ -150,7 +142,7 @@ class Confinement:
             "directory": None,
             "user": None,
             "bubblewrap": self.backend == "bubblewrap",
-            "network": self._network() if sandbox.network else None,
+            "network": self._network(sandbox) if sandbox.network else None,
             "held": {},
             "held_folder": str(self.notes),
         }
@@ -158,7 +150,9 @@ class Confinement:
         namespaces = self.backend == "bubblewrap"
         if namespaces:
             inside |= {"HOME": "/tmp", "TMPDIR": "/tmp"}  # noqa: S108 - the sandbox's own
-            program = bubblewrap.arguments(self._bubblewrap, sandbox, self.hidden, argv, root=os.getuid() == 0)
+            if (bwrap := self._helper("bwrap", sandbox)) is None:
+                raise UnconfinedError(_NO_BUBBLEWRAP)
+            program = bubblewrap.arguments(bwrap, sandbox, self.hidden, argv, root=os.getuid() == 0)
             order["held"] = held = bubblewrap.held(sandbox, self.hidden, self.loaded)
             _refuse_links(held)
         elif self.backend == "landlock":
@@ -200,14 +194,15 @@ class Confinement:
             writable=tuple(map(real, sandbox.writable)),
         )
 
-    def _network(self) -> dict[str, object]:
+    def _network(self, sandbox: Sandbox) -> dict[str, object]:
         """Return what leads a sandbox to other machines, and neither to this one nor to private networks that aren't listed."""
-        if self.backend != "bubblewrap" or self._slirp4netns is None:
+        slirp4netns = self._helper("slirp4netns", sandbox) if self.backend == "bubblewrap" else None
+        if slirp4netns is None:
             raise UnconfinedError(
                 "this machine can't give a confined process the network without its own loopback: "
                 "install bubblewrap and slirp4netns"
             )
-        return {"program": self._slirp4netns, "closed": closed_networks(), "open": list(self.networks)}
+        return {"program": slirp4netns, "closed": closed_networks(), "open": list(self.networks)}
 
     def _refuse_own_places_that_agents_write(self, sandbox: Sandbox) -> None:
         """What is noted is removed outside of the sandbox, and scripts are copied beside the temporary directory."""

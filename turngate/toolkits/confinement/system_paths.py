@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import sysconfig
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -67,32 +68,58 @@ def more_programs(environment: Mapping[str, str], agents_write: Collection[descr
     ):
         with suppress(OSError):  # it is not there, or a link that an agent may have made
             path = descriptors.real_path(str(each), agents_write)
-            if path != "/" and Path(path).is_dir() and not _below(path, (*PROGRAMS, *places)):
+            if path != "/" and Path(path).is_dir() and not is_below(path, (*PROGRAMS, *places)):
                 places[path] = None
     return tuple(places)
 
 
 def find_helper(name: str, agents_write: Iterable[Path]) -> str | None:
-    """Return a program that Turngate itself starts, unconfined: the one beside this Python, else the first on the PATH; or None.
+    """Return a program that Turngate itself starts, unconfined, or None: the one beside this Python, else one on the PATH.
 
-    On the PATH, only those count that no agent can have put there: relative directories don't, and neither do those in
-    ``agents_write`` or below, nor those that a link there leads to. Blocking: looks at the file system.
+    On the PATH, what the system has comes first. None counts that an agent can have put there, by its name or where that leads:
+    none in ``agents_write`` or below, but for what is held there of this Python, none that a link there leads to, and no relative
+    directory. Blocking: looks at the file system.
     """
+    roots = tuple(map(os.path.realpath, agents_write))
+    guarded = descriptors.inodes(roots)
     beside = Path(sys.executable).parent / name
     if _is_program(beside):
-        return str(beside)
-    roots = tuple(os.path.realpath(each) for each in agents_write)
-    guarded = descriptors.inodes(roots)
-    for file in (place / name for place in _on_path(os.environ)):
+        of_python = tuple(map(os.path.realpath, python_directories(roots)))
+        if is_below(os.path.realpath(beside), of_python):
+            return str(beside)
+    on_path = sorted(_on_path(os.environ), key=lambda place: not is_below(str(place), PROGRAMS))
+    for file in (beside, *(place / name for place in on_path)):
         with suppress(OSError):  # as above
-            if _is_program(file) and not _below(descriptors.real_path(str(file), guarded), roots):
+            if _is_program(file) and not is_below(descriptors.real_path(str(file), guarded), roots):
                 return str(file)
     return None
 
 
+def python_directories(agents_write: Iterable[Path | str]) -> list[Path]:
+    """Return where this Python and its libraries are, as far as a tool could change them.
+
+    That is its environment, and what lies below a directory of ``agents_write``. Each can be held as a whole: where agents work
+    at the top of an environment, that isn't, and its programs and libraries are.
+    """
+    roots = tuple(map(os.path.realpath, agents_write))
+    environment = "" if sys.prefix == sys.base_prefix else sys.prefix
+    libraries = [sysconfig.get_path(each) for each in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")]
+    listed: list[str] = []
+    for each in (sys.prefix, sys.base_prefix, str(Path(sys.executable).parent), *libraries):
+        real = os.path.realpath(each)
+        holds_a_root = any(is_below(root, (real,)) for root in roots)
+        if not holds_a_root and (each == environment or is_below(real, roots)):
+            listed.append(each)
+    return [Path(each) for each in dict.fromkeys(listed) if not any(is_below(each, (o,)) for o in listed if o != each)]
+
+
 def _on_path(environment: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the absolute directories on the PATH: what a relative one is depends on where a program was started."""
-    return (Path(each) for each in environment.get("PATH", "").split(os.pathsep) if each.startswith("/"))
+    """Yield the absolute directories on the PATH: what a relative one is depends on where a program was started.
+
+    What ``..`` means depends on what is before it, which may be a link by the time the name is used.
+    """
+    places = (Path(each) for each in environment.get("PATH", "").split(os.pathsep) if each.startswith("/"))
+    return (each for each in places if ".." not in each.parts)
 
 
 def _is_program(file: Path) -> bool:
@@ -105,7 +132,8 @@ def toolchain_variables() -> dict[str, str]:
     return {"RUSTUP_HOME": str(rust)} if rust.is_dir() else {}
 
 
-def _below(path: str, places: tuple[str, ...]) -> bool:
+def is_below(path: str, places: tuple[str, ...]) -> bool:
+    """Tell whether a path is one of these places or lies below one, as it is spelled."""
     return any(path == place or path.startswith(f"{place}/") for place in places)
 
 

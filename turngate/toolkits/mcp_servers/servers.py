@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -49,7 +49,10 @@ class StdioServer:
 
     @property
     def programs(self) -> tuple[Path, ...]:
-        """The files that it runs from, as far as they exist: its program, and the script or module of an interpreter."""
+        """The files that it runs from, as far as they exist: its program, and the script or module of an interpreter.
+
+        Of a link, which can't be held itself, the directory that it lies in, and what it leads to.
+        """
         program, *arguments = self.command
         path = {**os.environ, **self.env}.get("PATH")
         files = self._files([shutil.which(program, path=path) or program])
@@ -58,11 +61,17 @@ class StdioServer:
             files += self._files([f"{module}.py", f"{module}/__init__.py", f"{module}/__main__.py"])
         elif Path(program).name in SHELLS or interpreter(Path(program).name) is not None:
             files += self._files(arguments)[:1]
-        return tuple(files)
+        return tuple(part for file in files for part in self._parts(file))
 
     def _files(self, words: Sequence[str]) -> list[Path]:
         paths = (Path(self.cwd or "/", word) for word in words)
         return [path for path in paths if path.is_file()]
+
+    def _parts(self, file: Path) -> Iterator[Path]:
+        while file.is_symlink() and file.parent.resolve() not in self.changeable:
+            yield file.parent
+            file = Path(os.path.normpath(file.parent.resolve() / file.readlink()))
+        yield file
 
     @property
     def label(self) -> str:

@@ -20,6 +20,7 @@ from turngate.client import TurngateClient
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.tools.external import MAX_TIMEOUT_SECONDS, SOURCE
 from turngate.runtime.settings import ENV_PREFIX, load_stack_settings
+from turngate.toolkits.mcp import SERVER_PLACES
 from turngate.toolkits.mcp_servers.servers import HttpServer, Server, StdioServer
 
 MAX_PORT: Final = 65_535
@@ -133,8 +134,6 @@ def mcp_gateway(
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
     logging.getLogger("turngate.mcp").setLevel(logging.INFO)  # what the server says on stderr
     settings = load_stack_settings(data_dir=data_dir, api_url=api_url)
-    confine_tools(settings, settings.obeyed_files)  # before a token is read
-    link = find_api(data_dir, api_url)
     server: Server
     if url is not None:
         server = HttpServer(url=url, headers=_headers(bearer_variable))
@@ -147,6 +146,9 @@ def mcp_gateway(
             writable=writable or (),
             network=network,
         )
+    SERVER_PLACES.update(server.changeable)
+    confine_tools(settings, (*server.programs, *settings.obeyed_files))  # before a token is read
+    link = find_api(data_dir, api_url)
     connect = partial(connected, server, name=server.label, seconds=CONNECT_SECONDS, answer_seconds=timeout_seconds)
 
     async def serve() -> None:
