@@ -148,7 +148,18 @@ def test_the_wheel_says_what_it_may_be_used_for(built: Built) -> None:
 def test_the_wheel_asks_for_packages_by_name(built: Built) -> None:
     """It has no URL requirement, which a lock could not pin, and no extra for developers only."""
     assert [need for need in built.metadata("Requires-Dist") if "@" in need] == []
-    extras = {"acp", "langchain", "mcp", "openai-agents", "providers", "pydantic-ai", "telemetry", "tui", "vault"}
+    extras = {
+        "acp",
+        "embedded",
+        "langchain",
+        "mcp",
+        "openai-agents",
+        "postgres",
+        "providers",
+        "pydantic-ai",
+        "telemetry",
+    }
+    extras |= {"tui", "vault"}
     assert set(built.metadata("Provides-Extra")) == extras
 
 

@@ -61,7 +61,10 @@ def wanted_by(lock: Path) -> list[Requirement]:
     project = pyproject()["project"]
     lines = list(project["dependencies"])
     if lock == RUN:
-        lines += group("build")
+        lines += [
+            *group("build"),
+            *(each for name in ("embedded", "postgres") for each in project["optional-dependencies"][name]),
+        ]
     else:
         lines += group("dev") + [line for extra in project["optional-dependencies"].values() for line in extra]
     return [Requirement(line) for line in lines]

@@ -6,14 +6,13 @@ import os
 import shutil
 import subprocess
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# Makes environments whose pip writes down what it is asked for. MISHAP: how the next `pip install` ends.
-# "one MISHAP" is that of one half of the packages only.
+# Makes environments whose uv and pip write down what they are asked for. MISHAP: how the next installation of the lock ends,
+# or that there is no uv.
 PYTHON = """#!/bin/bash
 [[ "$1" == -c ]] && exit 0
 env="${@: -1}"
@@ -27,11 +26,22 @@ cat > "$env/bin/python" <<'END'
 here="$(cd "$(dirname "$0")/.." && pwd)"
 [[ "$2" == compileall ]] && exit
 [[ "$3" == --version ]] && { echo "pip from $here"; exit; }
-called=("${@:5}")
+[[ "$5" == config ]] && { echo "$INDEX"; exit; }
+exec "$here/bin/installer" pip "${@:5}"
+END
+cat > "$env/bin/uv" <<'END'
+#!/bin/bash
+[[ -z "$UV_DEFAULT_INDEX" ]] || echo "index $UV_DEFAULT_INDEX" >> "$LOG"
+exec "$(dirname "$0")/installer" uv install "${@:7}"
+END
+cat > "$env/bin/installer" <<'END'
+#!/bin/bash
+here="$(cd "$(dirname "$0")/.." && pwd)"
+called=("$@")
 [[ "${called[-2]}" != -r ]] || called[-1]="$(grep -o '^[a-z]*==1' "${called[-1]}" | xargs)"
+[[ "${called[-1]}" != uv==1 || "$MISHAP" != "no uv" ]] || exit 1
 echo "${called[*]}" >> "$LOG"
-sleep 0.02
-[[ "$MISHAP" == "one "* && "${called[-1]}" == aio* ]] || case "${MISHAP#one }" in
+[[ "${called[-1]}" == uv==1 ]] || case "$MISHAP" in
     download) exit 1 ;;
     install) touch "$here/lib/python3.11/site-packages/half"; exit 1 ;;
     killed) touch "$here/lib/python3.11/site-packages/half"; kill -9 $PPID; exit 1 ;;
@@ -41,20 +51,20 @@ END
 chmod +x "$env"/bin/*
 """
 NEW = "venv"
-RUN_LOCK = ("aiosmtplib", "alembic", "anyio")
+RUN_LOCK = ("aiosmtplib", "alembic", "anyio", "uv")
 DEV_LOCK = ("aiosmtpd", *RUN_LOCK, "pytest")
 ENTRY = "{0}==1 \\\n    --hash=sha256:{0}\n    # via {0}\n"
+UV = "pip install --no-deps --require-hashes -r uv==1"
 
 
-def halves(lock: tuple[str, ...]) -> list[str]:
-    """Return the two calls that install the lock, in the order of their packages."""
-    pins = [f"{name}==1" for name in lock]
-    return [f"install --no-compile --no-deps --require-hashes -r {' '.join(pins[first::2])}" for first in (0, 1)]
+def all_of(lock: tuple[str, ...], tool: str = "uv") -> str:
+    """Return the call that installs the lock."""
+    return f"{tool} install --no-deps --require-hashes -r {' '.join(f'{name}==1' for name in lock)}"
 
 
-RUN = halves(RUN_LOCK)
-DEV = halves(DEV_LOCK)
-PROJECT = "install --no-deps --no-build-isolation -e ."
+PROJECT = "uv install --no-deps --no-build-isolation -e ."
+RUN = [UV, all_of(RUN_LOCK), PROJECT]
+DEV = [UV, all_of(DEV_LOCK), PROJECT]
 
 
 @dataclass
@@ -64,22 +74,21 @@ class Checkout:
     path: Path
     log: Path
 
-    def make(self, target: str, mishap: str = "") -> list[str]:
-        """Return what was done for the target, in order."""
+    def make(self, target: str, mishap: str = "", index: str = "") -> list[str]:
+        """Return what was done for the target, in order. ``index``: the one in pip's configuration."""
         self.log.write_text("")
         environment = {
             "PATH": os.environ["PATH"],
             "PYTHON": str(self.log.parent / "python"),
             "LOG": str(self.log),
             "MISHAP": mishap,
+            "INDEX": index,
         }
         done = subprocess.run(["make", "-s", target], cwd=self.path, env=environment, capture_output=True, check=False)
-        assert (done.returncode == 0) == (mishap == ""), done.stderr
+        assert (done.returncode == 0) == (mishap in {"", "no uv"}), done.stderr
         for file in self.path.rglob("*"):  # so that a file that is touched next is newer
             os.utime(file, (file.stat().st_atime - 10, file.stat().st_mtime - 10))
-        steps = self.log.read_text().splitlines()
-        # The halves of a lock are installed at the same time.
-        return [step for _, group in groupby(steps, lambda step: "--require-hashes" in step) for step in sorted(group)]
+        return self.log.read_text().splitlines()
 
 
 @pytest.fixture
@@ -99,31 +108,31 @@ def checkout(tmp_path: Path) -> Checkout:
 
 def test_running_needs_one_lock_and_is_set_up_once(checkout: Checkout) -> None:
     """The project comes after its packages, and pip fetches nothing for it that no hash is known of."""
-    assert checkout.make("setup") == [NEW, *RUN, PROJECT]
+    assert checkout.make("setup") == [NEW, *RUN]
     assert checkout.make("setup") == []
 
 
 def test_testing_comes_on_top_and_running_stays(checkout: Checkout) -> None:
     """One environment, in either order; nothing is removed and nothing is done twice."""
     checkout.make("setup")
-    assert checkout.make("setup-dev") == [*DEV, PROJECT]
+    assert checkout.make("setup-dev") == DEV
     assert checkout.make("setup") == []
     assert checkout.make("setup-dev") == []
 
 
 def test_testing_first_is_enough_for_running(checkout: Checkout) -> None:
     """The demo after the tests installs nothing."""
-    assert checkout.make("setup-dev") == [NEW, *DEV, PROJECT]
+    assert checkout.make("setup-dev") == [NEW, *DEV]
     assert checkout.make("setup") == []
 
 
 @pytest.mark.parametrize(
     ("changed", "run", "dev"),
     [
-        ("requirements.lock", [*RUN, PROJECT], [*DEV, PROJECT]),
-        ("requirements-dev.lock", [], [*DEV, PROJECT]),
-        ("pyproject.toml", [*RUN, PROJECT], [*DEV, PROJECT]),
-        ("scripts/setup", [*RUN, PROJECT], [*DEV, PROJECT]),
+        ("requirements.lock", RUN, DEV),
+        ("requirements-dev.lock", [], DEV),
+        ("pyproject.toml", RUN, DEV),
+        ("scripts/setup", RUN, DEV),
         ("README.md", [], []),
     ],
 )
@@ -138,21 +147,21 @@ def test_a_changed_file_is_installed_where_it_counts(
 
 
 @pytest.mark.parametrize("target", ["setup", "setup-dev"])
-@pytest.mark.parametrize("mishap", ["install", "one install", "one download", "one killed"])
+@pytest.mark.parametrize("mishap", ["install", "killed"])
 def test_a_half_installed_environment_is_made_again(checkout: Checkout, target: str, mishap: str) -> None:
-    """Pip would take a half-installed package for an installed one; the old stamps count no longer."""
+    """A half-installed package would be taken for an installed one; the old stamps count no longer."""
     checkout.make("setup")
     (checkout.path / "requirements.lock").touch()
     checkout.make(target, mishap)
-    assert checkout.make("setup") == [NEW, *RUN, PROJECT]
+    assert checkout.make("setup") == [NEW, *RUN]
 
 
 def test_a_failed_download_leaves_the_environment(checkout: Checkout) -> None:
     """Nothing was changed, so nothing is thrown away; what is missing is installed the next time."""
     checkout.make("setup")
     checkout.make("setup-dev", "download")
-    assert checkout.make("setup") == [*RUN, PROJECT]
-    assert checkout.make("setup-dev") == [*DEV, PROJECT]
+    assert checkout.make("setup") == RUN
+    assert checkout.make("setup-dev") == DEV
 
 
 @pytest.mark.parametrize("leave", [shutil.move, shutil.copytree])
@@ -161,4 +170,15 @@ def test_a_moved_checkout_gets_an_environment_of_its_own(checkout: Checkout, lea
     checkout.make("setup-dev")
     leave(checkout.path, checkout.path.with_name("other"))
     other = Checkout(checkout.path.with_name("other"), checkout.log)
-    assert other.make("setup") == [NEW, *RUN, PROJECT]
+    assert other.make("setup") == [NEW, *RUN]
+
+
+def test_where_there_is_no_uv_pip_installs(checkout: Checkout) -> None:
+    """As for a platform that uv has no files for."""
+    lock = all_of(RUN_LOCK, "pip")
+    assert checkout.make("setup", "no uv") == [NEW, lock, PROJECT.replace("uv", "pip", 1)]
+
+
+def test_an_index_of_ones_own_is_passed_on(checkout: Checkout) -> None:
+    """Uv does not read pip's configuration."""
+    assert "index https://index.example/simple" in checkout.make("setup", index="https://index.example/simple")

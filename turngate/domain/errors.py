@@ -63,15 +63,16 @@ class MissingExtraError(ConfigurationError):
     Args:
         feature: the part, as the message begins with it: "MCP servers".
         extra: its name in pyproject.toml: "mcp".
+        instead: what else would do, as a clause: "set TEMPORAL_ADDRESS to a server that runs elsewhere".
         details: as for every error.
     """
 
-    def __init__(self, feature: str, extra: str, **details: Any) -> None:
+    def __init__(self, feature: str, extra: str, *, instead: str = "", **details: Any) -> None:
         # No index has Turngate, so which command is right depends on where it was installed from.
         super().__init__(
             f"{feature} cannot be used: the extra '{extra}' is not installed. Install Turngate again with it: "
             f"pip install -e '.[{extra}]' in a checkout, pip install 'FILE.whl[{extra}]' from a wheel "
-            "(docs/howto/install.md)",
+            f"(docs/howto/install.md){'. Or ' if instead else ''}{instead}",
             extra=extra,
             **details,
         )

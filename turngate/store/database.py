@@ -21,7 +21,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from turngate.domain.errors import ConfigurationError, UnavailableError
+from turngate.domain.errors import ConfigurationError, MissingExtraError, UnavailableError
 from turngate.store import schema
 from turngate.store.connection import SHARES_SESSIONS, Binding, Connection, Fact, Meter, TransactionKind, binding_of
 from turngate.store.sqlite import Sqlite
@@ -197,8 +197,12 @@ class Database:
 
 
 def _postgresql(url: str, binding: Binding | None) -> _Backend:
-    from turngate.store.postgresql import Postgresql  # noqa: PLC0415 - psycopg is slow to import; SQLite does without it
-
+    try:
+        from turngate.store.postgresql import Postgresql  # noqa: PLC0415 - an extra, and slow to import
+    except ModuleNotFoundError as error:
+        if error.name != "psycopg":
+            raise
+        raise MissingExtraError("A PostgreSQL database", "postgres") from error
     return Postgresql(url, binding)
 
 

