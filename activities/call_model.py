@@ -39,6 +39,7 @@ from turngate.store.clock import now
 from turngate.store.events import events
 from turngate.store.events.row_digests import text_digest
 from turngate.store.evidence import planned_digests
+from turngate.store.live import sent_messages
 from turngate.store.runs import calls, messages, runs, steps, subtree_usage
 from turngate.store.together import Writes
 
@@ -233,11 +234,13 @@ class CallModel:
             if not await runs.advance(conn, run.id, step=number):
                 # An attempt that was thought lost: its requests would wait in the inbox forever.
                 raise ApplicationError(f"run {run.id} has ended; step {number} is not planned any more", "conflict")
-            unplanned = await steps.unplanned(conn, run.id, number)
-            if unplanned.plan is not None:
-                return unplanned.plan
-            if unplanned.superseded_by is not None:
-                planned.supersede(by=unplanned.superseded_by)
+            stored = await steps.get(conn, run.id, number)
+            if stored is not None and stored.stored_plan is not None:
+                return stored.stored_plan
+            waiting = await sent_messages.waiting(conn, run)
+            superseding = next((each for each in waiting if each.while_running == "supersede"), None)
+            if superseding is not None:
+                planned.supersede(by=superseding.sent_by)
             await subtree_usage.add(conn, run, used)
             writes, new_events = self._to_store(response, planned)
             await events.append(conn, run.id, new_events, writes=writes)

@@ -27,6 +27,7 @@ from turngate.domain.digest import derived_id
 from turngate.domain.runs.labels import pseudonym
 from turngate.store.database import Connection
 from turngate.store.events import events, traces
+from turngate.store.live import sent_messages
 from turngate.store.runs import calls, messages, queued_messages, runs, steps
 from turngate.store.runs.new_run import NewRun, open_run
 
@@ -237,7 +238,7 @@ async def after_step(engine: Engine, run: runs.Run, step: int) -> None:
 
 async def take_messages(conn: Connection, run: runs.Run) -> runs.Run:
     """Append the messages that wait for the run's next step, and return the run with its new head. Safe to repeat."""
-    for message in await queued_messages.waiting(conn, run.id):
+    for message in await sent_messages.waiting(conn, run):
         if message.while_running == "queue":
             continue
         taken = messages.NewMessage(
@@ -266,7 +267,7 @@ async def open_next(engine: Engine, conn: Connection, run: runs.Run) -> ChildRun
     """
     if run.parent_run_id is not None:
         return None
-    waiting = await queued_messages.waiting(conn, run.id)
+    waiting = await sent_messages.waiting(conn, run)
     if not waiting:
         return None
     message, next_id = waiting[0], derived_id("run", run.id, waiting[0].id)

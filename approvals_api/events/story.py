@@ -17,6 +17,7 @@ from turngate.store.database import Connection
 from turngate.store.events import audit
 from turngate.store.events.audit import RequestOfEvent, RunOfEvent
 from turngate.store.events.events import SYSTEM
+from turngate.text.run_words import REFUSED_MESSAGE
 from turngate.wire.agents import agents_path
 from turngate.wire.events import AuditItem
 from turngate.wire.people import display_name
@@ -42,6 +43,7 @@ _SENTENCES: Final = {
     "context.compacted": "{model} wrote a summary of earlier messages",
     "context.trimmed": "Earlier messages were left out",
     "message.queued": "{by} sent the run a message",
+    "message.refused": REFUSED_MESSAGE,
     "message.taken": "The run read a message from {sent_by}",
     "budget.used_up": "A budget was used up: {budget}",
     "request.opened": "The agent asked for {call}, under the rule {rule}",

@@ -24,6 +24,7 @@ from turngate.store import agents
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
+from turngate.store.live import sent_messages
 from turngate.store.requests import requests
 from turngate.store.runs import calls, overrides, queued_messages, runs
 from turngate.store.runs.queued_messages import QueuedMessage
@@ -100,11 +101,13 @@ async def send(
 async def supersede(services: Services, message: QueuedMessage) -> None:
     """End what waits for a person in the run, because of this message, and tell the run. Safe to repeat.
 
-    Whether a call happened has to be said all the same, so those requests stay. A response that is being planned meanwhile is
-    looked after by its planner.
+    A message that a run took meanwhile, or that no one sent, ends nothing. Whether a call happened has to be said all the
+    same, so those requests stay. A response that is being planned meanwhile is looked after by its planner.
     """
     async with services.database.write() as conn:
-        at = now()
+        run, at = await runs.get(conn, message.run_id), now()
+        if run is None or message not in await sent_messages.waiting(conn, run):
+            return
         ended = await requests.supersede(conn, message.run_id, at=at)
         for request in ended:
             closing = results.superseded(message.sent_by)
@@ -161,10 +164,7 @@ async def _queue(
             sent_by=principal.name,
             fingerprint=_fingerprint(order, while_running),
         )
-        await queued_messages.add(conn, queued)
-        payload = {"message_id": message_id, "while_running": mode, "by": principal.name}
-        digests = events.digests(queued={message_id: queued_messages.digest(queued, live.nonce)})
-        await events.append(conn, live.id, [("message.queued", {**payload, **digests})])
+        await queued_messages.add(conn, queued, live.nonce)
         return Sent(run=live, message=await queued_messages.get(conn, message_id))
 
 

@@ -161,6 +161,39 @@ async def change_and_find(database: Database, ledger: evidence.Ledger, table: Ta
         await write(changed, row)
 
 
+async def plant_and_find(database: Database, ledger: evidence.Ledger, run: Run) -> None:
+    """Add rows of messages and steps, past everything, and find what is said of each; then remove them."""
+    steps, named = metadata.tables["steps"], "msg_planted"
+    async with database.read() as conn:
+        message, step = [
+            dict((await conn.execute(each.select().where(each.c.run_id == run.id))).mappings().first() or {})
+            for each in (messages, steps)
+        ]
+    unplanned = {**step, "step": 99, "plan": None, "assistant_message_id": named}
+    planted: tuple[tuple[str, tuple[tuple[Table, dict[str, Any]], ...]], ...] = (
+        (f"messages {named}, id: no event accounts for it", ((messages, {**message, "id": named}),)),
+        (
+            f"messages {named}, run_id: the row is of no run",
+            ((messages, {**message, "id": named, "run_id": None, "step": None}),),
+        ),
+        (
+            f"messages {named}, id: no event accounts for it",
+            ((messages, {**message, "id": named}), (steps, unplanned)),
+        ),
+        ("steps 99: no event accounts for this row", ((steps, {**step, "step": 99}),)),
+        ("steps 0: no event accounts for this row", ((steps, {**step, "step": 0, "plan": None}),)),
+    )
+    for problem, rows in planted:
+        for table, row in rows:
+            async with database.write() as conn:
+                await conn.execute(insert(table).values(**row))
+        assert problem in await compared(database, ledger)
+        for table, row in rows:
+            async with database.write() as conn:
+                await conn.execute(delete(table).where(*(each == row[each.name] for each in table.primary_key)))
+    assert await compared(database, ledger) == ""
+
+
 def other(column: Column[Any], value: Any) -> Any:
     """Return another value for a column."""
     if isinstance(column.type, Boolean):
@@ -236,15 +269,10 @@ async def test_i15_every_change_of_a_compared_column_is_named(client: Client, da
         assert await compared(database, ledger) == "", name
     await change_and_find(database, ledger, whole_results, whole_results.c.text)
     await change_and_find(database, ledger, worlds, worlds.c.content)
+    await plant_and_find(database, ledger, run)
     async with database.write() as conn:
         await conn.execute(update(metadata.tables["runs"]).values(started_by="eve"))
     assert "started_by: it is 'eve'; run.started says" in await verified(database)
-    async with database.write() as conn:
-        await conn.execute(update(metadata.tables["runs"]).values(started_by="starter"))
-    async with database.write() as conn:
-        row = dict((await conn.execute(messages.select().where(messages.c.run_id == run.id))).mappings().first() or {})
-        await conn.execute(insert(messages).values(**{**row, "id": "msg_planted"}))
-    assert "messages msg_planted, id: no event accounts for it" in await difference(database, run)
 
 
 async def test_no_digest_tells_what_it_is_of_without_the_nonce(client: Client, sqlite: Database, bench: Bench) -> None:

@@ -25,11 +25,14 @@ from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ConfigurationError, ConflictError, GoneError
 from turngate.domain.tools.results import Failure, Ok
 from turngate.models.port import ModelRequest
+from turngate.store import evidence
 from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.events import events
+from turngate.store.live import sent_messages
 from turngate.store.requests import requests
 from turngate.store.runs import queued_messages, runs
+from turngate.store.tables import metadata
 from turngate.wire.orders import MessageOrder
 
 PERSON = Principal(name="ada", via="session", scopes=frozenset({"runs:write", "requests:read", "requests:decide"}))
@@ -364,11 +367,51 @@ async def test_i5_a_message_outlives_the_api_that_took_it(client: Client, sqlite
                     sent_by="ada",
                     fingerprint="",
                 ),
+                run.nonce,
             )
         await redeliver_earlier(engine.services)
         assert (await engine.ended(run)).status == "completed"
         assert model.seen[1].messages[-1].text == "never mind"
         assert bench.paid == []
+
+
+async def test_i15_a_message_that_no_one_sent_is_refused(client: Client, database: Database, bench: Bench) -> None:
+    """I15: one that was added, changed, or set back to waiting in the database steers no run, opens none, and the log says so.
+
+    What was really sent to the same run is taken.
+    """
+    model = ListModel(says("Pay.", PAY), says("Done."), says("Again."), says("Never."))
+    async with stack(client, database, bench.pay, model=model, tampered="rows of messages are written") as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await send(engine, run, "really", "inject")
+        changed = (await send(engine, run, "changed", "inject")).message
+        follows = (await send(engine, run, "again", "queue")).message
+        assert changed is not None
+        assert follows is not None
+        table = metadata.tables["queued_messages"]
+        async with database.write() as conn:
+            row = dict((await conn.execute(table.select().where(table.c.id == changed.id))).mappings().one())
+            for how in ("queue", "inject", "supersede"):
+                planted = {**row, "id": f"msg_{how}", "text": "planted", "while_running": how, "sent_by": "otto"}
+                await conn.execute(table.insert().values(planted | {"created_at": "2026-01-01T00:00:00.000000+00:00"}))
+            await conn.execute(table.update().where(table.c.id == changed.id).values(sent_by="otto"))
+        await redeliver_earlier(engine.services)
+        async with database.read() as conn:
+            assert (await requests.get(conn, request.id) or request).status == "pending"
+        await engine.decide(request, "approve")
+        following = await next_run(engine, run)
+        assert (following.started_by, following.input_message_id) == ("ada", follows.id)
+        assert (await engine.ended(following)).status == "completed"
+        assert await user_texts(engine, following) == ["go", "really", "again"]
+        refused = [each.payload["message_id"] for each in await engine.events(run) if each.type == "message.refused"]
+        assert sorted(refused) == sorted(["msg_queue", "msg_inject", "msg_supersede", changed.id])
+        async with database.read() as conn:
+            assert "queued_messages msg_" in str(await evidence.first_difference(conn, run.id))
+            assert await evidence.first_difference(conn, following.id) is None
+        async with database.write() as conn:
+            await conn.execute(table.update().where(table.c.id == follows.id).values(taken_at=None))
+            assert await sent_messages.waiting(conn, following) == []
 
 
 @pytest.mark.exhaustive

@@ -24,7 +24,7 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from pydantic import JsonValue, ValidationError
-from sqlalchemy import Column, ColumnElement, Table, literal, select, true, tuple_
+from sqlalchemy import Column, ColumnElement, Select, Table, literal, select, true, tuple_
 
 from turngate.domain.conversation.clipping import result_digest
 from turngate.domain.conversation.history import CLOSED_BY_REPAIR
@@ -40,7 +40,7 @@ from turngate.store.events.row_digests import Row, changed_column, row_digest, s
 from turngate.store.requests.requests import Decision, Request
 from turngate.store.runs import messages, overrides, steps, whole_results
 from turngate.store.runs.calls import Call
-from turngate.store.tables import metadata, requests, runs
+from turngate.store.tables import events, metadata, requests, runs
 from turngate.store.tables.evidence import (
     CONTENT,
     DIGESTS,
@@ -78,6 +78,8 @@ OF_ERASED: Final = {
     "steps": "steps",
 }
 """The tables that :func:`rows_digest` is over, by their names in it."""
+OF_ANY_RUN: Final = ("messages", "queued_messages")
+"""Tables whose rows name a run that the database doesn't require to be there."""
 BY_REQUEST: Final = ("decisions", "approvals", "comments", "views", "grants")
 """Tables whose rows name a request, not a run."""
 
@@ -164,12 +166,31 @@ async def first_of_runs(conn: Connection, run_ids: Sequence[str]) -> ChainBreak 
     return None
 
 
+async def row_difference(
+    conn: Connection, table: str, row: Row, *, chains: Select[Any] | Sequence[str]
+) -> ChainBreak | None:
+    """Compare one row with the events that name it: before the engine does something because of it, in a person's name.
+
+    ``chains``: whose events may name it. A row of a table that is accounted for differs if none does.
+    """
+    ledger, run_ids = Ledger(of_run=TABLES[table].of_run), set[str]()
+    for event in await audit.naming(conn, _row_id(table, row), chains=chains):
+        ledger.add(event)
+        run_ids.add(event.run_id)
+    nonces = (await conn.execute(select(runs.c.nonce).where(runs.c.id.in_(run_ids)))).scalars()
+    return next(ledger.of_row(table, row, ("", secret_of(conn), *nonces)), None)
+
+
 async def first_in_store(conn: Connection, ledger: Ledger) -> ChainBreak | None:
     """Compare all rows of a store with its log. ``ledger``: it has read the whole log; rows of runs are compared without it."""
     async for run_ids in batches(conn):
         different = await first_of_runs(conn, run_ids)
         if different is not None:
             return different
+    for table in (metadata.tables[name] for name in OF_ANY_RUN):
+        stray = select(table.c.id).where(table.c.run_id.is_(None) | table.c.run_id.not_in(select(runs.c.id))).limit(1)
+        for row_id in (await conn.execute(stray)).scalars():
+            return ChainBreak(run_id="", run_seq=0, problem=f"{table.name} {row_id}, run_id: the row is of no run")
     try:
         return await ledger.first_difference(conn)
     except UnreadableContentError as unreadable:
@@ -429,8 +450,7 @@ class _RunEvidence:
             yield from self._since_erased(*self.erased)
             return
         seen = {(table, _row_id(table, row)) for table, rows in self.rows.items() for row in rows}
-        ends = self._ends()
-        unplanned = {row["assistant_message_id"] for row in self.rows["steps"] if row["plan"] is None}
+        ends, unplanned = self._ends(), self._unplanned()
         yield from self.ledger.missing(seen, but={*ends, *unplanned})
         yield from self._unaccounted({*ends, *unplanned})
         for related in (
@@ -438,7 +458,9 @@ class _RunEvidence:
             self._children(),
             self._requests(),
             self._results(),
+            self._steps(),
             self._closed_steps(ends),
+            self._heads(),
         ):
             yield from related
 
@@ -534,6 +556,30 @@ class _RunEvidence:
     def _ends(self) -> set[str]:
         """Return the messages that close steps and have no digest in the log, because they follow from the steps' calls."""
         return {each for each in map(self._end_of, self.rows["steps"]) if ("message", each) not in self.ledger.digests}
+
+    def _unplanned(self) -> set[str]:
+        """Return the message of a response whose step isn't planned: only its plan's event has a digest of it."""
+        newest = max((row["step"] for row in self.rows["steps"]), default=0)
+        is_known = ("steps", str(newest)) in self.ledger.values
+        return set() if is_known else {derived_id("msg", self.run_id, str(newest), "assistant")}
+
+    def _steps(self) -> Iterator[ChainBreak]:
+        """Yield steps of which no event says that their model responded, but for the newest one that isn't planned."""
+        *_earlier, newest = sorted(row["step"] for row in self.rows["steps"]) or [0]
+        for row in self.rows["steps"]:
+            is_open = row["step"] == newest and row["plan"] is None
+            if ("steps", str(row["step"])) not in self.ledger.values and not is_open:
+                yield _differs(None, f"steps {row['step']}: no event accounts for this row", self.run_id)
+
+    def _heads(self) -> Iterator[ChainBreak]:
+        """Yield a head that isn't the run's last message, or the one before a response whose calls are open."""
+        own = {row["id"]: row["parent_id"] for row in self.rows["messages"]}
+        last = own.keys() - set(own.values())
+        heads = {*last, *(own[each] for each in last)}
+        for row in self.rows["runs"]:
+            if own and row["head_message_id"] not in heads:
+                named = f"runs {self.run_id}, head_message_id"
+                yield _differs(None, f"{named}: it is not the run's last message", self.run_id)
 
     def _closed_steps(self, ends: Collection[str]) -> Iterator[ChainBreak]:
         """Compare the messages that closed steps with the results of the steps' calls."""
@@ -640,13 +686,25 @@ async def _of_runs(conn: Connection, name: str, run_ids: Sequence[str]) -> Async
 
 
 async def _queued(conn: Connection, chains: Mapping[str, _Chain]) -> AsyncIterator[tuple[str, Row]]:
-    """Yield the queued messages that the chains have digests of, with that chain's run: another one may have taken it."""
+    """Yield queued messages with the run whose chain has them, which another one may have taken; else with the run they name."""
     digests = [(run_id, *each) for run_id, chain in chains.items() for each in chain.ledger.digests]
     sent = {row_id: run_id for run_id, kind, row_id in digests if kind == "queued"}
     table = metadata.tables["queued_messages"]
-    if sent:
-        for row in (await conn.execute(select(table).where(table.c.id.in_(sent)))).mappings():
-            yield sent[row["id"]], dict(row)
+    of_these = select(table).where(table.c.id.in_(sent) | table.c.run_id.in_(chains))
+    rows = (await conn.execute(of_these)).mappings().all()
+    unknown = {row["run_id"] for row in rows if row["id"] not in sent}
+    elsewhere = await _sent_around(conn, unknown) if unknown else set()
+    for row in rows:
+        if row["id"] not in elsewhere or row["id"] in sent:
+            yield sent.get(row["id"], row["run_id"]), dict(row)
+
+
+async def _sent_around(conn: Connection, run_ids: Collection[str]) -> set[str]:
+    """Return the ids of the messages that, by the log, were sent to a run of these runs' conversations."""
+    around = select(runs.c.conversation_id).where(runs.c.id.in_(run_ids))
+    chains = select(runs.c.id).where(runs.c.conversation_id.in_(around))
+    queued = select(events.c.payload).where(events.c.run_id.in_(chains), events.c.type == "message.queued")
+    return {_payload(payload).get("message_id", "") for payload in (await conn.execute(queued)).scalars()}
 
 
 @dataclass

@@ -63,6 +63,7 @@ def by_cause(stalled: Sequence[StuckRun]) -> list[tuple[WaitKind, list[StuckRun]
     return [(kind, members) for kind, members in groups if members]
 
 
+REFUSED_MESSAGE: Final = "Turngate refused a message that no one sent like this: {problem}"
 SENDERS_WORDS: Final = ", as {source} tells it"
 """Whose words a task or a message of a person is that a program sent with its call."""
 
@@ -240,6 +241,20 @@ def overrides(own: Payload) -> str:
     return _plain(f"has its own {', '.join(parts)}")
 
 
+STEERING: Final = frozenset(
+    {
+        "run.interrupted",
+        "run.paused",
+        "run.resumed",
+        "message.queued",
+        "message.taken",
+        "message.refused",
+        "budget.used_up",
+    }
+)
+"""Events that :func:`steered` has words for."""
+
+
 def steered(kind: str, payload: Payload) -> str:
     """Return in words who held or resumed the run or sent a message, or which budget it used up."""
     who = _plain(payload.get("by", payload.get("sent_by", "someone")))
@@ -255,6 +270,8 @@ def steered(kind: str, payload: Payload) -> str:
         case "message.queued":
             when = "in the next run" if payload["while_running"] == "queue" else "before the next step"
             return f"{who} sent a message; the agent reads it {when}"
+        case "message.refused":
+            return REFUSED_MESSAGE.format(problem=_plain(payload["problem"]))
         case "budget.used_up":
             budget = _plain(payload["budget"]).replace("_", " ")
             return f"{budget} used up: {_plain(payload['used'])} of {_plain(payload['limit'])}"

@@ -26,7 +26,7 @@ const EVENT_TYPES = [
   "run.model_switched", "run.ended", "request.approved_once", "request.approval_withdrawn", "request.reminded", "request.escalated",
   "request.delegated", "request.parked", "request.claimed", "request.claim_taken_over", "request.released",
   "request.commented", "grant.used", "grant.created", "grant.revoked", "run.interrupted", "run.paused", "run.resumed", "message.queued",
-  "message.taken", "schedule.fired", "schedule.skipped", "schedule.waiting", "schedule.missed", "schedule.created", "schedule.changed",
+  "message.taken", "message.refused", "schedule.fired", "schedule.skipped", "schedule.waiting", "schedule.missed", "schedule.created", "schedule.changed",
   "schedule.paused", "schedule.resumed", "schedule.deleted", "request.superseded", "run.recovered", "request.rebuilt", "budget.used_up",
   "run.nudged", "run.model_fell_back", "context.compacted", "context.trimmed", "context.compaction_skipped",
   "context.carried_over", "call.judged",

@@ -328,8 +328,8 @@ async def test_what_an_insert_has_of_its_own_is_sealed_with_its_conversations_ke
     )
     other = replace(sent, id="q2", text="other")
     async with database.write() as conn:
-        await queued_messages.add(conn, sent)
-        await queued_messages.add(conn, other)
+        await queued_messages.add(conn, sent, "")
+        await queued_messages.add(conn, other, "")
     async with database.read() as conn:
         stored = await queued_messages.get(conn, "q1")
     assert stored is not None

@@ -24,7 +24,7 @@ from turngate.store.tables import runs as run_rows
 
 async def stored(conn: Connection, run_id: str, by: str, **links: str) -> Run:
     """Write a run in a conversation of its own, ended, so that another may follow in it."""
-    await live_run(conn, run_id, started_by=by)
+    await live_run(conn, run_id, started_by=by, logged=True)
     await conn.execute(update(run_rows).where(run_rows.c.id == run_id).values(status="completed", **links))
     run = await runs.get(conn, run_id)
     assert run is not None

@@ -16,6 +16,7 @@ from turngate.domain.tools.results import Failure
 from turngate.text.plain_text import indented, plain, plain_line
 from turngate.text.presentation import first_lines, on_one_line
 from turngate.text.run_words import (
+    STEERING,
     approval_words,
     context_words,
     dry_run_of,
@@ -106,9 +107,7 @@ class RunLines:
                 terminal.line(("  ⇒ ", "magenta"), model_switched(payload))
             case "run.model_fell_back" | "run.nudged":
                 terminal.line(("  ! ", "yellow"), nudged(payload) if kind == "run.nudged" else model_fell_back(payload))
-            case (
-                "run.interrupted" | "run.paused" | "run.resumed" | "message.queued" | "message.taken" | "budget.used_up"
-            ):
+            case _ if kind in STEERING:
                 terminal.line(("  ⇒ ", "magenta"), steered(kind, payload))
             case "run.recovered":
                 terminal.line(

@@ -37,6 +37,13 @@ class ChainedEvent:
         return self.words is None and '"words":{' in self.payload and bool(_decoded(self.payload).get("words"))
 
     @property
+    def has_its_hash(self) -> bool:
+        """Whether its hash is over its content."""
+        return self.hash == chain_hash(
+            self.previous_hash, self.run_id, self.run_seq, self.type, self.payload, self.created_at
+        )
+
+    @property
     def has_its_words(self) -> bool:
         """Whether its words, where it has any, are those that its payload has digests of."""
         if self.words is None:
@@ -139,9 +146,7 @@ class ChainCheck:
             return f"its number among all events, {event.seq}, is not above that of the event before it"
         if event.previous_hash != self.head.hash:
             return "the previous hash it names is not the hash of the event before it"
-        if event.hash != chain_hash(
-            event.previous_hash, event.run_id, event.run_seq, event.type, event.payload, event.created_at
-        ):
+        if not event.has_its_hash:
             return "its content is not what its hash was made over"
         if not event.has_its_words:
             return "its words are not those that it has digests of"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -23,6 +23,19 @@ SCANNED_AT_ONCE: Final = 20_000
 READ_AT_ONCE: Final = 1_000
 CLOCKS_APART: Final = timedelta(minutes=5)
 """Several machines write events, each by its own clock: by this much a later event may be dated before an earlier one."""
+
+_NEXT = events.alias("next_event")
+_HEADS: Final = (
+    select(chain.c.event_hash).where(chain.c.id == events.c.run_id, chain.c.event_count == events.c.run_seq)
+    for chain in (runs, event_chains)
+)
+_NEXT_HASH: Final = func.coalesce(
+    select(_NEXT.c.previous_hash)
+    .where(_NEXT.c.run_id == events.c.run_id, _NEXT.c.run_seq == events.c.run_seq + 1)
+    .scalar_subquery(),
+    *(head.scalar_subquery() for head in _HEADS),
+)
+"""What the next event of the same chain, or else the chain's stored head, says that an event's hash is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +141,17 @@ async def every(conn: Connection, *, since: int = 1, run_id: str | None = None) 
         for row in rows:
             yield ChainedEvent(**row)
         count, last = len(rows), max((row["seq"] for row in rows), default=last)
+
+
+async def naming(conn: Connection, row_id: str, *, chains: Select[Any] | Sequence[str]) -> list[ChainedEvent]:
+    """Return the events of these chains that name a row, oldest first, without what was added or changed past Turngate.
+
+    An event counts if its hash is over its content, and if the next one, or the chain's head, has that hash.
+    """
+    named = events.c.payload.contains(json.dumps(row_id, ensure_ascii=False), autoescape=True)
+    query = select(events).where(events.c.run_id.in_(chains), named, events.c.hash == _NEXT_HASH)
+    rows = (await conn.execute(query.order_by(events.c.seq))).mappings()
+    return [each for each in (ChainedEvent(**row) for row in rows) if each.has_its_hash]
 
 
 async def hashes(conn: Connection, first: int, last: int) -> list[str]:

@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, exists, insert, select, update
 from turngate.domain.requests import WhileRunning
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
+from turngate.store.events import events
 from turngate.store.events.row_digests import row_digest
 from turngate.store.tables import queued_messages, runs
 
@@ -54,9 +55,15 @@ def digest(message: QueuedMessage, nonce: str) -> str:
     return row_digest("queued", vars(message), nonce)
 
 
-async def add(conn: Connection, message: QueuedMessage) -> None:
-    """Store a message for a live run; the caller holds the run (:func:`turngate.store.runs.runs.hold_live`)."""
+async def add(conn: Connection, message: QueuedMessage, nonce: str) -> None:
+    """Store a message for a live run, with its event; the caller holds the run (:func:`turngate.store.runs.runs.hold_live`).
+
+    ``nonce``: the run's. A message without this event is never taken (:mod:`turngate.store.live.sent_messages`).
+    """
     await conn.execute(insert(queued_messages).values(**{**vars(message), "created_at": as_text(now())}))
+    payload = {"message_id": message.id, "while_running": message.while_running, "by": message.sent_by}
+    digests = events.digests(queued={message.id: digest(message, nonce)})
+    await events.append(conn, message.run_id, [("message.queued", {**payload, **digests})])
 
 
 async def get(conn: Connection, message_id: str) -> QueuedMessage | None:

@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Select, or_, select
 
 from turngate.store.database import Connection
 from turngate.store.events.events import SYSTEM
 from turngate.store.runs.runs import Run
-from turngate.store.tables import events, queued_messages, runs, schedule_fires, schedules
+from turngate.store.tables import events, runs
+
+ORDERS: Final = ("run.started", "message.queued", "run.model_switched")
+"""Events of runs with whose order it was; a model that a call of the agent's switched to is no one's."""
+ORDERS_OF_SCHEDULE: Final = ("schedule.created", "schedule.changed")
 
 
 async def starters_of(conn: Connection, run: Run, *, until: str) -> frozenset[str]:
     """Return who started, messaged, forked, retried, rescheduled or chose the model of what led to a run's calls.
 
-    That is the run, the others of its conversation, and those that these continue, fork, work for or let work. ``until``: what
-    was ordered after this instant led to nothing that was asked before.
+    The log says it, not the rows that can be changed. That is the run, the others of its conversation, and those that these
+    continue, fork, work for or let work. ``until``: what was ordered after this instant led to nothing that was asked before.
     """
     known, new = set[str](), {run.conversation_id}
     while new:
         known |= new
         new = await _conversations_around(conn, new) - known
     those = select(runs.c.id).where(runs.c.conversation_id.in_(known), runs.c.created_at <= until)
-    of_schedules = select(schedule_fires.c.schedule_id).where(schedule_fires.c.run_id.in_(those))
-    names = {run.started_by}
-    for query in (
-        select(runs.c.started_by).where(runs.c.id.in_(those)),
-        select(queued_messages.c.sent_by).where(
-            queued_messages.c.run_id.in_(those), queued_messages.c.created_at <= until
-        ),
-        select(schedule_fires.c.fired_by).where(schedule_fires.c.run_id.in_(those)),
-        select(schedules.c.created_by).where(schedules.c.id.in_(of_schedules)),
-    ):
-        names.update(await _column(conn, query.distinct()))
-    names |= await _signers(conn, (events.c.type == "run.model_switched") & events.c.run_id.in_(those), until=until)
-    for schedule_id in await _column(conn, of_schedules.distinct()):
-        changes = (events.c.run_id == SYSTEM) & (events.c.type == "schedule.changed")
-        names |= await _signers(conn, changes, until=until, schedule_id=schedule_id)
+    orders = await _payloads(conn, events.c.run_id.in_(those) & events.c.type.in_(ORDERS), until=until)
+    schedule_ids = {each["schedule_id"] for each in orders if each.get("schedule_id")}
+    if schedule_ids:
+        changes = (events.c.run_id == SYSTEM) & events.c.type.in_(ORDERS_OF_SCHEDULE)
+        of_all = await _payloads(conn, changes, until=until)
+        orders += [each for each in of_all if each["schedule_id"] in schedule_ids]
+    names = {run.started_by} | {each.get(name) for each in orders for name in ("by", "started_by")}
     return frozenset(each for each in names if each)
 
 
@@ -46,11 +42,9 @@ async def _column(conn: Connection, query: Select[Any]) -> list[Any]:
     return list((await conn.execute(query)).scalars())
 
 
-async def _signers(conn: Connection, which: ColumnElement[bool], *, until: str, **about: str) -> set[str]:
-    """Return by whom these events were ordered. A switch by a call of the agent's is ordered by no one."""
+async def _payloads(conn: Connection, which: ColumnElement[bool], *, until: str) -> list[dict[str, Any]]:
     query = select(events.c.payload).where(which, events.c.created_at <= until)
-    payloads = [json.loads(each) for each in await _column(conn, query)]
-    return {each["by"] for each in payloads if each.get("by") and about.items() <= each.items()}
+    return [json.loads(each) for each in await _column(conn, query)]
 
 
 async def _conversations_around(conn: Connection, conversations: set[str]) -> set[str]:

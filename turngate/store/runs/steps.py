@@ -25,7 +25,6 @@ from turngate.store.requests.requests import Request
 from turngate.store.runs import calls, executions, messages, queued_messages, runs, subtree_usage
 from turngate.store.tables import calls as calls_table
 from turngate.store.tables import messages as messages_table
-from turngate.store.tables import queued_messages as queued_messages_table
 from turngate.store.tables import requests, steps
 from turngate.store.tables import runs as runs_table
 from turngate.store.together import Together, Writes
@@ -72,20 +71,6 @@ _OPEN = (
 )
 # Locked where calls are to be closed: of two that do so, one waits here, and then finds the step closed.
 _HELD_OPEN = _OPEN.with_for_update(of=steps)
-_UNPLANNED = (
-    select(steps.c.plan, queued_messages_table.c.sent_by)
-    .select_from(
-        steps.outerjoin(
-            queued_messages_table,
-            (queued_messages_table.c.run_id == steps.c.run_id)
-            & queued_messages_table.c.taken_at.is_(None)
-            & (queued_messages_table.c.while_running == "supersede"),
-        )
-    )
-    .where(_THIS)
-    .order_by(queued_messages_table.c.created_at, queued_messages_table.c.id)
-    .limit(1)
-)
 _TRAIL = select(steps.c.trail).where(_THIS)
 _SET_TRAIL = update(steps).where(_THIS).values(trail=bindparam("new_trail"))
 
@@ -182,17 +167,6 @@ class Position:
     stored: Step | None
     has_messages: bool
     seen: int | None
-
-
-class Unplanned(NamedTuple):
-    """What a step's plan has to take into account.
-
-    ``plan``: the one that another attempt has stored; None: there is none. ``superseded_by``: who sent the first message that
-    ends what the step would ask; None: no one.
-    """
-
-    plan: StepPlan | None
-    superseded_by: str | None
 
 
 async def get(conn: Connection, run_id: str, step: int) -> Step | None:
@@ -325,14 +299,6 @@ def _message(run: runs.Run, step: int, name: str, parent_id: str, message: Messa
         step=step,
         message=message,
     )
-
-
-async def unplanned(conn: Connection, run_id: str, step: int) -> Unplanned:
-    """Return what a step's plan has to take into account. The caller holds the run, so that it stays as it is."""
-    row = (await conn.execute(_UNPLANNED, {"run": run_id, "at_step": step})).one_or_none()
-    if row is None:
-        raise LookupError(f"run {run_id!r} has no step {step} to plan")
-    return Unplanned(None if row.plan is None else StepPlan.model_validate_json(row.plan), row.sent_by)
 
 
 def plan_writes(

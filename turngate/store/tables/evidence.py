@@ -43,7 +43,7 @@ TABLES: Final[Mapping[str, EvidenceTable]] = {
     "approvals": EvidenceTable(key=("decision_id",), is_accounted=True),
     "comments": EvidenceTable(key=("id",), is_accounted=True),
     "messages": EvidenceTable(key=("id",)),
-    "queued_messages": EvidenceTable(key=("id",)),
+    "queued_messages": EvidenceTable(key=("id",), is_accounted=True),
     "grant_uses": EvidenceTable(key=("grant_id", "tool_call_id"), is_accounted=True),
     "views": EvidenceTable(key=("request_id", "viewer"), is_accounted=True),
     "schedule_fires": EvidenceTable(key=("run_id", "schedule_id")),
@@ -215,6 +215,7 @@ run.model_fell_back | runs run | model=to fell_back_from=instead_of
 run.paused | runs run | paused_at=@ paused_by=by pause_reason=words:reason
 run.resumed | runs run | paused_at=None paused_by=None pause_reason=''
 run.interrupted | runs run | interrupted_at=@ interrupted_by=by interrupt_reason=words:reason
+message.queued | queued_messages message_id | sent_by=by while_running
 run.ended | runs run | status error_class reason=words:reason ended_by=interrupter ended_at=@
 
 step.responded | steps step | finish_reason
@@ -318,6 +319,7 @@ CONTENT: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
 RELATED: Final[Mapping[str, str]] = {
     "requests": "approvals",
     "approvals": "request_id decided_by message created_at",
+    "runs": "head_message_id",
     "steps": "results_message_id",
     "whole_results": "digest text",
     "worlds": "digest content",
@@ -333,7 +335,7 @@ _COPY: Final = "it follows from other columns, which are compared"
 
 NOT_COMPARED: Final[Mapping[str, Mapping[str, str]]] = {
     "runs": {
-        "step head_message_id input_message_id": "where the run is: its steps and messages are compared",
+        "step input_message_id": "where the run is: its steps and messages are compared",
         "agent_version path": _COPY,
         "event_count event_hash": "the head of the chain, which is checked as that",
         "request_fingerprint": "equal for a repeat of the order that started the run",
