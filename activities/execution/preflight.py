@@ -23,9 +23,9 @@ from turngate.activities.engine.author_code import (
 )
 from turngate.activities.engine.engine import Engine
 from turngate.activities.engine.error_log import Where, keeping_crashes, report
-from turngate.activities.engine.preconditions import precondition, precondition_or_failure
+from turngate.activities.engine.preconditions import look, precondition
 from turngate.activities.execution.executor import encode_success
-from turngate.activities.planning.requests import take_preview, take_summary
+from turngate.activities.planning.requests import take_summary
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.hooks import Deny, HookedCall, RunScope
 from turngate.domain.digest import idempotency_key
@@ -136,11 +136,8 @@ async def _inspect(engine: Engine, inspection: Inspection) -> Findings:
     if refusal is not None:
         return Findings(refusal=refusal, precondition=inspection.approved_with)
     if inspection.purpose == "question":
-        depends_on = await precondition_or_failure(engine, tool, params, run, call.tool_call_id)
-        preview = await take_preview(tool, params, run.workspace)
-        summary = await take_summary(tool, params, call.running_input, call.left_out)
-        changed = depends_on != inspection.approved_with
-        return Findings(precondition=depends_on, preview=preview, summary=summary, for_question=True, changed=changed)
+        findings = await _for_question(engine, inspection, params)
+        return replace(findings, for_question=True, changed=findings.precondition != inspection.approved_with)
     if inspection.approved_with is None:
         return Findings()
     try:
@@ -154,11 +151,16 @@ async def _inspect(engine: Engine, inspection: Inspection) -> Findings:
         return Findings(refusal=_not_run(f"its precondition could not be checked again ({type(error).__name__})."))
     if not changed:
         return Findings(precondition=current)
-    if inspection.approved_input is not None:
-        current = await precondition_or_failure(engine, tool, params, run, call.tool_call_id)
-    preview = await take_preview(tool, params, run.workspace)
+    known = current if inspection.approved_input is None else None
+    return replace(await _for_question(engine, inspection, params, known), changed=True)
+
+
+async def _for_question(engine: Engine, inspection: Inspection, params: Any, known: str | None = None) -> Findings:
+    """Return what a person who has to be asked is shown. ``known``: as of :func:`look`."""
+    run, call, tool = inspection.run, inspection.call, inspection.tool
+    taken = await look(engine, tool, params, run, call.tool_call_id, known=known)
     summary = await take_summary(tool, params, call.running_input, call.left_out)
-    return Findings(precondition=current, preview=preview, summary=summary, changed=True)
+    return Findings(precondition=taken.precondition, preview=taken.preview, summary=summary)
 
 
 async def _ask_hooks(engine: Engine, inspection: Inspection, params: Any) -> Failure | None:

@@ -10,13 +10,13 @@ from typing import Any, Final
 from turngate.activities.engine.engine import Engine
 from turngate.activities.engine.error_log import at_call
 from turngate.activities.engine.external_agents import rejected_before
-from turngate.activities.engine.preconditions import precondition_or_failure
+from turngate.activities.engine.preconditions import look
 from turngate.activities.engine.rules import RulesInForce
 from turngate.activities.engine.run_step import RunStep
 from turngate.activities.model.history import History
 from turngate.activities.planning.control_calls import read_control_call
 from turngate.activities.planning.origins import QUICK, StepOrigins
-from turngate.activities.planning.requests import Question, ready_call, take_preview, take_summary, waiting_call
+from turngate.activities.planning.requests import Question, ready_call, take_summary, waiting_call
 from turngate.domain.contract import MAX_CALLS_PER_STEP, PlannedCall, StepPlan
 from turngate.domain.conversation.malformed import problem_in
 from turngate.domain.conversation.messages import Message, ToolCallPart
@@ -281,6 +281,7 @@ class Planner:
     async def _question(self, step: RunStep, row: calls.Call, admitted: Admitted, agent_words: str) -> Question:
         """Return the question to a person about this call, with what its tool shows of it."""
         run, verdict, tool = step.run, admitted.verdict, admitted.tool
+        taken = await look(self.engine, tool, admitted.params, run, row.tool_call_id)
         return Question(
             run=run,
             agent=step.agent,
@@ -291,8 +292,8 @@ class Planner:
             kind="question" if tool.kind == "interaction" else "approval",
             agent_words=agent_words,
             summary=await take_summary(tool, admitted.params, row.running_input, row.left_out),
-            preview=await take_preview(tool, admitted.params, run.workspace),
-            precondition=await precondition_or_failure(self.engine, tool, admitted.params, run, row.tool_call_id),
+            preview=taken.preview,
+            precondition=taken.precondition,
         )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from turngate.activities.engine.author_code import MOST_VIEWS_OVERDUE, await_author, in_own_thread
@@ -34,7 +33,6 @@ from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
 from turngate.store.runs import calls, runs
 
-PREVIEW_SECONDS = 10.0
 SUMMARY_SECONDS = 2.0
 QUICK_CHARS: Final = 20_000
 """Of arguments that are rendered on the event loop; longer ones in a thread."""
@@ -225,16 +223,3 @@ async def _written_summary(tool: Tool, summarizer: Summarizer, params: Any) -> s
     except Exception as error:  # noqa: BLE001 - reported; Turngate renders one
         report_crash("summary failed", error, tool=tool.name)
         return None
-
-
-async def take_preview(tool: Tool, params: Any, workspace: str | None) -> Preview | None:
-    """Return what the tool says will change; a preview that fails or hangs says so and never holds up the inbox."""
-    if tool.preview is None:
-        return None
-    try:
-        take = partial(tool.preview, params, None if workspace is None else Path(workspace))
-        preview = in_own_thread(take, of=tool.preview, most_overdue=MOST_VIEWS_OVERDUE)
-        return await await_author(preview, seconds=PREVIEW_SECONDS)
-    except Exception as error:  # noqa: BLE001 - the tool author's code; the operator still sees the exact arguments
-        report_crash("preview failed", error, tool=tool.name)
-        return Preview(kind="text", text=f"No preview: {type(error).__name__}: {error}")

@@ -1,13 +1,18 @@
-"""A script that a command names is part of what was approved: who approved `sh x.sh` approved its text."""
+"""What a preview shows of files is what was approved: who approved `sh x.sh` approved its text, and so for changes of files."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
 from support.engine import OPERATOR, ListModel, Stack, call, says, stack, until
 from temporalio.client import Client
 
+from turngate import Preview, Tool, ToolContext, tool
 from turngate.approvals_api.policy.grants import ungrantable
 from turngate.approvals_api.requests.views import request_detail
 from turngate.approvals_api.runs import control
@@ -15,6 +20,8 @@ from turngate.domain.policy.grants import NOT_GRANTED
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
+from turngate.toolkits.edits import EditFileParams
+from turngate.toolkits.files import edit_file, write_file
 from turngate.toolkits.shell import bash
 
 
@@ -48,6 +55,52 @@ async def test_i6_a_script_that_changes_after_the_approval_is_asked_about_again(
         await engine.decide(second, "approve", decision_id="second")
         assert (await engine.ended(run)).status == "completed"
     assert (tmp_path / "out").read_text() == "second\n"
+
+
+def show_text(params: EditFileParams, workspace: Path | None) -> Preview:
+    assert workspace is not None
+    text = (workspace / params.path).read_text()
+    return Preview(kind="text", text=text, depends_on={params.path: hashlib.sha256(text.encode()).hexdigest()})
+
+
+@tool(effect="once", ask=True, preview=show_text, precondition="preview")
+async def publish(params: EditFileParams, ctx: ToolContext) -> dict[str, str]:
+    """Publish a file."""
+    assert ctx.workspace is not None
+    (ctx.workspace / "out").write_text((ctx.workspace / params.path).read_text())
+    return {}
+
+
+@pytest.mark.parametrize("declared", [bash, write_file, edit_file, publish], ids=lambda declared: declared.name)
+async def test_i6_what_changes_after_the_preview_has_read_it_is_asked_about(
+    client: Client, sqlite: Database, tmp_path: Path, declared: Tool
+) -> None:
+    """What is compared when the call starts is what the preview read: not what was there before the request was stored."""
+    script = tmp_path / "x.sh"
+    script.write_text("touch out\necho ours\n")
+    read = declared.preview
+    assert read is not None
+
+    def swapped_after(params: Any, workspace: Path | None) -> Preview | None:
+        preview = read(params, workspace)
+        script.write_text("touch out\necho theirs\n")
+        return preview
+
+    arguments = {
+        "bash": {"command": "sh x.sh"},
+        "write_file": {"path": "x.sh", "text": "echo new\n"},
+    }.get(declared.name, {"path": "x.sh", "old_text": "touch out", "new_text": "touch other"})
+    model = ListModel(says("I do.", call(declared.name, json.dumps(arguments), "b")), says("Done."))
+    async with stack(client, sqlite, replace(declared, preview=swapped_after), model=model) as engine:
+        run = await engine.start(workspace=str(tmp_path))
+        first = await engine.request(run)
+        assert "echo ours" in (first.preview or "")
+        await engine.decide(first, "approve", decision_id="first")
+        second = await second_request(engine, run, first)
+        assert "echo theirs" in (second.preview or "")
+        assert (script.read_text(), (tmp_path / "out").exists()) == ("touch out\necho theirs\n", False)
+        await engine.decide(second, "reject")
+        await engine.ended(run)
 
 
 async def test_i6_no_grant_lets_a_command_run_a_script(client: Client, sqlite: Database, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import heapq
+import json
 import os
 import stat
 from pathlib import Path
@@ -28,12 +29,13 @@ from turngate.toolkits.line_ends import like_file
 from turngate.toolkits.presenters import show_change, show_entries, show_text
 from turngate.toolkits.text_files import (
     MAX_TEXT_BYTES,
+    Content,
     NotText,
     TooLarge,
     Written,
     change_text,
-    content_stamp,
     encode_text,
+    read_content,
     read_text,
     write_text,
 )
@@ -160,29 +162,27 @@ class WriteFileParams(Params):
 
 
 def _preview_write(params: WriteFileParams, workspace: Path | None) -> Preview:
+    """Return what the write changes. It depends on the file that the path leads to, and on all that is in it."""
     if workspace is None:
         return Preview(kind="text", text="this write would fail: the run has no workspace")
     try:
         place = Place.inside(workspace, params.path)
+        content = read_content(place)
         encoded = encode_text(place, params.text)
-        try:
-            before = read_text(place)
-        except FileUnavailable as failure:
-            if not failure.is_missing():
-                raise
-            before = None
-        except (NotText, TooLarge):
+        if content is not None and not isinstance(content.text, str):
             warning = f"{place.relative} is no text file of at most {MAX_TEXT_BYTES} bytes; its whole content would be replaced"
-            return Preview(kind="text", text=f"{warning} by these {len(encoded)} bytes:\n\n{params.text}")
+            text = f"{warning} by these {len(encoded)} bytes:\n\n{params.text}"
+            return Preview(kind="text", text=text, depends_on=_replaced(place, content))
+        before = None if content is None else content.require_text()
         after = like_file(params.text, before)
         encode_text(place, after)
     except ToolFailure as failure:
         return _would_fail("write", failure)
-    return _diff_preview(place, before, after)
+    return _diff_preview(place, unified_diff(place.relative, before, after), _replaced(place, content))
 
 
-async def _before_write(params: WriteFileParams, ctx: ToolContext) -> JsonValue:
-    return await _file_as_it_is(params.path, ctx)
+def _replaced(place: Place, content: Content | None) -> JsonValue:
+    return {"path": place.relative, "sha256": None if content is None else content.stamp}
 
 
 @tool(
@@ -190,48 +190,39 @@ async def _before_write(params: WriteFileParams, ctx: ToolContext) -> JsonValue:
     ask=True,
     failures=[OutsideWorkspace, FileUnavailable, TooLarge],
     preview=_preview_write,
-    precondition=_before_write,
+    precondition="preview",
     present=show_change,
 )
 async def write_file(params: WriteFileParams, ctx: ToolContext) -> WrittenFile:
     """Create a text file or replace its whole text. Makes missing directories. To change part of a file, use edit_file."""
     place = Place.of_call(ctx, params.path)
-    written = await asyncio.to_thread(write_text, place, params.text)
+
+    def require(content: Content | None) -> None:
+        _require_approved(ctx, place, _replaced(place, content))
+
+    written = await asyncio.to_thread(write_text, place, params.text, require)
     return _file_written(place, written)
 
 
 def _preview_edit(params: EditFileParams, workspace: Path | None) -> Preview:
+    """Return what the edit changes. It depends on the change with the lines around it, wherever in the file they are.
+
+    Not on the whole file: of several edits of one file in a step, each would be asked for again once another had run.
+    """
     if workspace is None:
         return Preview(kind="text", text="this edit would fail: the run has no workspace")
     try:
         place = Place.inside(workspace, params.path)
         before = read_text(place)
-        after = apply_edit(place, before, params)
+        diff = unified_diff(place.relative, before, apply_edit(place, before, params))
     except ToolFailure as failure:
         return _would_fail("edit", failure)
-    return _diff_preview(place, before, after)
+    return _diff_preview(place, diff, _edited(place, diff))
 
 
-async def _before_edit(params: EditFileParams, ctx: ToolContext) -> JsonValue:
-    """Return what the edit was approved as: the change with the lines around it, wherever in the file they are.
-
-    Not the whole file: of several edits of one file in a step, each would be asked for again once another had run.
-    Never raises: an edit that cannot be made compares equal for as long as it fails in the same way.
-    """
-    if ctx.workspace is None:
-        return None
-    try:
-        place = Place.inside(ctx.workspace, params.path)
-        return {"path": place.relative, "change": await asyncio.to_thread(_change_stamp, place, params)}
-    except ToolFailure as failure:
-        return {"unavailable": failure.fields["reason"]}
-
-
-def _change_stamp(place: Place, params: EditFileParams) -> str:
-    before = read_text(place)
-    diff = unified_diff(place.relative, before, apply_edit(place, before, params))
+def _edited(place: Place, diff: str) -> JsonValue:
     change = "".join(line for line in diff.splitlines(keepends=True) if not line.startswith("@@ "))
-    return hashlib.sha256(change.encode(errors="surrogatepass")).hexdigest()
+    return {"path": place.relative, "change": hashlib.sha256(change.encode(errors="surrogatepass")).hexdigest()}
 
 
 @tool(
@@ -239,7 +230,7 @@ def _change_stamp(place: Place, params: EditFileParams) -> str:
     ask=True,
     failures=[OutsideWorkspace, FileUnavailable, NotText, TooLarge, TextNotFound, AmbiguousEdit],
     preview=_preview_edit,
-    precondition=_before_edit,
+    precondition="preview",
     present=show_change,
 )
 async def edit_file(params: EditFileParams, ctx: ToolContext) -> WrittenFile:
@@ -249,22 +240,21 @@ async def edit_file(params: EditFileParams, ctx: ToolContext) -> WrittenFile:
     except NoWorkspaceError as none:
         raise NothingHappened(none.message) from none
 
-    written = await asyncio.to_thread(change_text, place, lambda before: apply_edit(place, before, params))
+    def edit(before: str) -> str:
+        after = apply_edit(place, before, params)
+        if ctx.precondition is not None:
+            _require_approved(ctx, place, _edited(place, unified_diff(place.relative, before, after)))
+        return after
+
+    written = await asyncio.to_thread(change_text, place, edit)
     return _file_written(place, written)
 
 
-async def _file_as_it_is(path: str, ctx: ToolContext) -> JsonValue:
-    """Return what an approved change was approved for: the file the path leads to, and what is in it.
-
-    Never raises: a path that cannot be used compares equal for as long as it fails in the same way.
-    """
-    if ctx.workspace is None:
-        return None
-    try:
-        place = Place.inside(ctx.workspace, path)
-        return {"path": place.relative, "sha256": await asyncio.to_thread(content_stamp, place)}
-    except ToolFailure as failure:
-        return {"unavailable": failure.fields["reason"]}
+def _require_approved(ctx: ToolContext, place: Place, change: JsonValue) -> None:
+    """Raise FileUnavailable if a person approved another change than the one that is about to be made."""
+    if ctx.precondition is not None and json.loads(ctx.precondition) != change:
+        reason = "it changed after the call was approved, so nothing was written; read it and send the call again"
+        raise FileUnavailable(path=place.path, reason=reason)
 
 
 def _file_written(place: Place, written: Written) -> WrittenFile:
@@ -272,12 +262,12 @@ def _file_written(place: Place, written: Written) -> WrittenFile:
     return WrittenFile(path=place.relative, diff=diff, size_bytes=written.size_bytes)
 
 
-def _diff_preview(place: Place, before: str | None, after: str) -> Preview:
-    diff = unified_diff(place.relative, before, after)
-    return (
-        Preview(kind="diff", text=diff) if diff else Preview(kind="text", text=f"{place.relative} would stay as it is")
-    )
+def _diff_preview(place: Place, diff: str, depends_on: JsonValue) -> Preview:
+    if not diff:
+        return Preview(kind="text", text=f"{place.relative} would stay as it is", depends_on=depends_on)
+    return Preview(kind="diff", text=diff, depends_on=depends_on)
 
 
 def _would_fail(what: str, failure: ToolFailure) -> Preview:
-    return Preview(kind="text", text=f"this {what} would fail: {failure.fields.get('reason', failure.kind)}")
+    reason = failure.fields.get("reason", failure.kind)
+    return Preview(kind="text", text=f"this {what} would fail: {reason}", depends_on={"unavailable": reason})

@@ -106,22 +106,16 @@ def scrubbed_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _preview_command(params: BashParams, workspace: Path | None) -> Preview:
+    """Return the command, with the scripts that it names; it depends on the very bytes that are shown of them."""
     if workspace is None:
         return Preview.command(*_argv(params))
     with tempfile.TemporaryDirectory() as copies:
         named = scripts.find(params.command, workspace, Path(copies).resolve())
         text = f"bash -c\n{params.command}{named.texts()}"
+    depends_on: JsonValue = {"scripts": {**named.stamps}} if named.files else None
     if not named.certain:
-        return Preview(kind="warned", text=f"{scripts.UNCERTAIN}\n\n{text}")
-    return Preview(kind="text", text=text) if named.files else Preview.command(*_argv(params))
-
-
-async def _scripts_as_they_are(params: BashParams, ctx: ToolContext) -> JsonValue:
-    """Return the scripts that the command names, with what is in them; None: it names none."""
-    if ctx.workspace is None:
-        return None
-    named = await asyncio.to_thread(scripts.find, params.command, ctx.workspace)
-    return {"scripts": {**named.stamps}} if named.files else None
+        return Preview(kind="warned", text=f"{scripts.UNCERTAIN}\n\n{text}", depends_on=depends_on)
+    return Preview(kind="text", text=text, depends_on=depends_on) if named.files else Preview.command(*_argv(params))
 
 
 def _argv(params: BashParams) -> tuple[str, str, str]:
@@ -150,7 +144,7 @@ def _present(params: BashParams, result: Ok | Failure) -> Presentation:
     timeout=timedelta(seconds=MAX_TIMEOUT_SECONDS + 60),
     check_with="Look at its output until it was stopped, and at what the command changes in the workspace.",
     preview=_preview_command,
-    precondition=_scripts_as_they_are,
+    precondition="preview",
     precondition_keeps_fresh=False,
     present=_present,
     confinement=_confinement,

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from turngate import ToolFailure
 from turngate.toolkits.line_ends import like_file
@@ -49,6 +50,19 @@ class TooLarge(ToolFailure):
     reason: str = "files of this size are not read or written whole; use grep, or bash with head, tail or sed"
 
 
+class Content(NamedTuple):
+    """What one read of a file found. ``text``: what it says, or why that isn't text; ``stamp``: as of :func:`content_stamp`."""
+
+    text: str | NotText | TooLarge
+    stamp: str
+
+    def require_text(self) -> str:
+        """Return what it says. Raises NotText, TooLarge."""
+        if isinstance(self.text, ToolFailure):
+            raise self.text
+        return self.text
+
+
 @dataclass(frozen=True, kw_only=True)
 class Written:
     """What a write did. ``before``: the text it replaced, None when there was none."""
@@ -64,26 +78,39 @@ def read_text(place: Place) -> str:
     Raises FileUnavailable, OutsideWorkspace, NotText, TooLarge.
     """
     with place.parent() as parent:
-        return _read_below(place, parent)
+        return _content_below(place, parent).require_text()
 
 
-def write_text(place: Place, text: str) -> Written:
+def read_content(place: Place) -> Content | None:
+    """Return what is in a file, and the digest of exactly these bytes; None when there is no such file.
+
+    Raises FileUnavailable, OutsideWorkspace.
+    """
+    try:
+        with place.parent() as parent:
+            return _content_below(place, parent)
+    except FileUnavailable as failure:
+        if failure.is_missing():
+            return None
+        raise
+
+
+def write_text(place: Place, text: str, require: Callable[[Content | None], None] = lambda _content: None) -> Written:
     """Make the file or replace its whole text, all or nothing; missing directories are made. Safe to repeat.
 
     Readers see the old file or the new one, and a crash leaves one of them: the new text goes to a temporary file in
     the same directory, is synced, then renamed over. Permission bits stay, and so do the line ends and the byte order mark
     of a text file (:func:`~turngate.toolkits.line_ends.like_file`). A file that was no text is replaced too; ``before`` is
-    then None.
+    then None. ``require``: raises if what is about to be replaced (None: no file) isn't what it should be.
 
     Raises FileUnavailable (also for a file without any write permission bit), OutsideWorkspace, TooLarge.
     """
     encode_text(place, text)
     with place.parent(create=True) as parent, _one_writer:
         mode = _existing_mode(place, parent)
-        before: str | None = None
-        if mode is not None:
-            with suppress(NotText, TooLarge):
-                before = _read_below(place, parent)
+        content = None if mode is None else _content_below(place, parent)
+        require(content)
+        before = content.text if content is not None and isinstance(content.text, str) else None
         after = like_file(text, before)
         encoded = encode_text(place, after)
         _replace(parent, place.parts[-1], encoded, mode)
@@ -98,7 +125,7 @@ def change_text(place: Place, change: Callable[[str], str]) -> Written:
     Raises FileUnavailable, OutsideWorkspace, NotText, TooLarge.
     """
     with place.parent() as parent, _one_writer:
-        before = _read_below(place, parent)
+        before = _content_below(place, parent).require_text()
         mode = _existing_mode(place, parent)
         after = change(before)
         encoded = encode_text(place, after)
@@ -124,8 +151,7 @@ def content_stamp(place: Place, copy: Path | None = None) -> str | None:
         with place.parent() as parent, open(place.open_file(parent), "rb") as file:  # noqa: PTH123 - a descriptor
             status = os.fstat(file.fileno())
             if status.st_size > MAX_HASHED_BYTES:
-                # Not st_mtime_ns: anyone who changes the file can set that.
-                return f"{status.st_size} bytes, changed at {status.st_ctime_ns} ns"
+                return _state_of_large(status)
             if copy is None:
                 return hashlib.file_digest(file, "sha256").hexdigest()
             with copy.open("w+b") as copied:
@@ -139,18 +165,33 @@ def content_stamp(place: Place, copy: Path | None = None) -> str | None:
         raise
 
 
-def _read_below(place: Place, parent: int) -> str:
+def _state_of_large(status: os.stat_result) -> str:
+    # Not st_mtime_ns: anyone who changes the file can set that.
+    return f"{status.st_size} bytes, changed at {status.st_ctime_ns} ns"
+
+
+def _content_below(place: Place, parent: int) -> Content:
     with open(place.open_file(parent), "rb") as file:  # noqa: PTH123 - a descriptor, not a path
-        raw = file.read(MAX_TEXT_BYTES + 1)
-        if len(raw) > MAX_TEXT_BYTES:
-            size = max(os.fstat(file.fileno()).st_size, len(raw))
-            raise TooLarge(path=place.relative, size_bytes=size)
+        status, raw = os.fstat(file.fileno()), file.read(MAX_TEXT_BYTES + 1)
+        text = _text_of(place, raw, status)
+        if max(status.st_size, len(raw)) > MAX_HASHED_BYTES:
+            return Content(text, _state_of_large(status))
+        digest = hashlib.sha256(raw)
+        while rest := file.read(MAX_TEXT_BYTES):
+            digest.update(rest)
+    return Content(text, digest.hexdigest())
+
+
+def _text_of(place: Place, raw: bytes, status: os.stat_result) -> str | NotText | TooLarge:
+    """Return what the first bytes of a file say, which are all of it unless it is too large; or why that isn't text."""
+    if len(raw) > MAX_TEXT_BYTES:
+        return TooLarge(path=place.relative, size_bytes=max(status.st_size, len(raw)))
     if b"\0" in raw:
-        raise NotText(path=place.relative, reason="the file holds NUL bytes, so it is not text")
+        return NotText(path=place.relative, reason="the file holds NUL bytes, so it is not text")
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise NotText(path=place.relative, reason=f"the file is not UTF-8: byte {error.start} is wrong") from None
+        return NotText(path=place.relative, reason=f"the file is not UTF-8: byte {error.start} is wrong")
 
 
 def _existing_mode(place: Place, parent: int) -> int | None:

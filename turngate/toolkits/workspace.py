@@ -133,7 +133,7 @@ class Place:
         """
         place = Place.inside(ctx.require_workspace(), path)
         approved = json.loads(ctx.precondition or "null")
-        is_other = isinstance(approved, dict) and approved.get("path") != place.relative
+        is_other = isinstance(approved, dict) and approved.get("path", place.relative) != place.relative
         if is_other or ctx.places.get(path, str(place.real)) != str(place.real):
             reason = "the path leads elsewhere than when the call was allowed, so nothing was done; send the call again"
             raise OutsideWorkspace(path=path, reason=reason)

@@ -15,9 +15,11 @@ from pydantic import BaseModel
 from support.engine import until
 
 from turngate import Preview, Tool, declare_tool
+from turngate.activities.engine import preconditions
 from turngate.activities.engine.author_code import OverdueError, in_own_thread
+from turngate.activities.engine.preconditions import take_preview
 from turngate.activities.planning import requests
-from turngate.activities.planning.requests import take_preview, take_summary
+from turngate.activities.planning.requests import take_summary
 
 
 class Params(BaseModel):
@@ -38,7 +40,7 @@ async def threads_ended() -> None:
 
 async def test_wedged_previews_hold_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thirty previews that hang leave another tool's preview, and the pool of threads, as they were."""
-    monkeypatch.setattr(requests, "PREVIEW_SECONDS", 0.2)
+    monkeypatch.setattr(preconditions, "PREVIEW_SECONDS", 0.2)
     released, begun = threading.Event(), []
 
     def hang(_params: Params, _workspace: Path | None) -> Preview:
@@ -54,7 +56,7 @@ async def test_wedged_previews_hold_up_no_other(monkeypatch: pytest.MonkeyPatch)
     assert refused is not None
     assert "earlier calls of it still run" in refused.text
     assert len(begun) == 30
-    monkeypatch.setattr(requests, "PREVIEW_SECONDS", 60)
+    monkeypatch.setattr(preconditions, "PREVIEW_SECONDS", 60)
     fine = await take_preview(
         tool_with(lambda params, _workspace: Preview(kind="text", text=params.name)), Params(name="ann"), None
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from turngate import Failure, Ok, Presentation, Tool, ToolContext, ToolFailure
-from turngate.domain.tools.injection import Injected
 
 
 @dataclass
@@ -26,11 +25,14 @@ class Caller:
     approved: Any = None
 
     async def __call__(self, tool: Tool, **tool_input: Any) -> dict[str, Any]:
-        result = await self._ask(tool.handler, tool, tool_input)
+        params, handler = tool.decode(json.dumps(tool_input)), tool.handler
+        result = await handler.function(**{handler.params_name: params, handler.ctx_name: self._context()})
         return json.loads(tool.success.dump_json(result))
 
-    async def precondition(self, tool: Tool, **tool_input: Any) -> Any:
-        return json.loads(json.dumps(await self._ask(tool.precondition, tool, tool_input)))
+    def depends_on(self, tool: Tool, **tool_input: Any) -> Any:
+        """Return what the tool's preview depends on, as a request keeps it."""
+        assert tool.precondition == "preview"
+        return json.loads(json.dumps(self.preview(tool, **tool_input).depends_on))
 
     async def presented(self, tool: Tool, **tool_input: Any) -> Presentation:
         """Call the tool and return its result or declared failure as the engine does."""
@@ -41,8 +43,8 @@ class Caller:
             result = Failure(kind=failure.kind, reason=str(failure.fields["reason"]), fields=failure.fields)
         return tool.presentation_of(params, result)
 
-    async def _ask(self, function: Injected, tool: Tool, tool_input: Mapping[str, Any]) -> Any:
-        ctx = ToolContext(
+    def _context(self) -> ToolContext:
+        return ToolContext(
             run_id="run_1",
             tool_call_id="call_1",
             idempotency_key="key_1",
@@ -52,8 +54,6 @@ class Caller:
             partial=self.partial.append,
             emit=self.emitted.append,
         )
-        params = tool.decode(json.dumps(tool_input))
-        return await function.function(**{function.params_name: params, function.ctx_name: ctx})
 
     def preview(self, tool: Tool, **tool_input: Any) -> Any:
         return tool.preview(tool.decode(json.dumps(tool_input)), self.workspace)

@@ -322,46 +322,46 @@ CHANGES = [
 ]
 
 
-async def test_an_approved_write_is_for_the_file_as_it_was(call, workspace):
-    """The precondition differs for missing, created, changed and deleted, not for touched or changed back."""
+def test_an_approved_write_is_for_the_file_as_it_was(call, workspace):
+    """What it depends on differs for missing, created, changed and deleted, not for touched or changed back."""
     path = workspace / "a.txt"
     wanted = {"path": "a.txt", "text": "y"}
-    missing = await call.precondition(write_file, **wanted)
+    missing = call.depends_on(write_file, **wanted)
     path.write_text("one\n")
-    at_first = await call.precondition(write_file, **wanted)
+    at_first = call.depends_on(write_file, **wanted)
     assert at_first == {"path": "a.txt", "sha256": hashlib.sha256(b"one\n").hexdigest()}
     path.write_text("two\n")
-    changed = await call.precondition(write_file, **wanted)
+    changed = call.depends_on(write_file, **wanted)
     path.write_text("one\n")
     os.utime(path, (0, 0))
-    assert await call.precondition(write_file, **wanted) == at_first
+    assert call.depends_on(write_file, **wanted) == at_first
     path.unlink()
-    assert await call.precondition(write_file, **wanted) == missing == {"path": "a.txt", "sha256": None}
+    assert call.depends_on(write_file, **wanted) == missing == {"path": "a.txt", "sha256": None}
     assert changed != at_first
 
 
-async def test_an_approved_edit_is_for_the_change_that_was_shown(call, workspace):
+def test_an_approved_edit_is_for_the_change_that_was_shown(call, workspace):
     """Moved lines and distant changes keep an approval valid; a change in the shown context does not."""
     path = workspace / "a.txt"
     wanted = {"path": "a.txt", "old_text": "target", "new_text": "hit"}
 
-    async def seen(*lines: str):
+    def seen(*lines: str):
         path.write_text("".join(f"{line}\n" for line in lines))
-        return await call.precondition(edit_file, **wanted)
+        return call.depends_on(edit_file, **wanted)
 
     around = ["1", "2", "3", "target", "5", "6", "7"]
-    before = await seen("far", *around, "far away")
+    before = seen("far", *around, "far away")
     assert before["path"] == "a.txt"
-    assert await seen("new first line", "far", *around, "changed") == before
-    assert await seen("far", "1", "2", "three", *around[3:], "far away") != before
-    twice = await seen(*around, "target")
-    gone = await seen("1")
+    assert seen("new first line", "far", *around, "changed") == before
+    assert seen("far", "1", "2", "three", *around[3:], "far away") != before
+    twice = seen(*around, "target")
+    gone = seen("1")
     assert "more than once" in twice["unavailable"]
     assert "does not occur" in gone["unavailable"]
 
 
 @pytest.mark.parametrize(("tool", "tool_input"), CHANGES)
-async def test_an_approval_is_for_the_file_at_the_end_of_the_path(call, workspace, tool, tool_input):
+def test_an_approval_is_for_the_file_at_the_end_of_the_path(call, workspace, tool, tool_input):
     """A symlink to another file with the same content is another file; one to the outside is no file at all."""
     (workspace / "one").write_text("o\n")
     (workspace / "two").write_text("o\n")
@@ -369,7 +369,7 @@ async def test_an_approval_is_for_the_file_at_the_end_of_the_path(call, workspac
     for target in ("one", "two", "../outside", "/etc/passwd"):
         (workspace / "a.txt").unlink(missing_ok=True)
         (workspace / "a.txt").symlink_to(target)
-        seen.append(await call.precondition(tool, **tool_input))
+        seen.append(call.depends_on(tool, **tool_input))
     assert (seen[0]["path"], seen[1]["path"]) == ("one", "two")
     assert seen[0] != seen[1]
     assert "outside the workspace" in seen[2]["unavailable"]
@@ -381,7 +381,7 @@ async def test_an_approved_change_is_made_at_the_place_that_was_approved(call, w
     """A link that takes the file's place after the last check leads the change nowhere."""
     (workspace / "a.txt").write_text("o\n")
     (workspace / "b.txt").write_text("o\n")
-    call.approved = await call.precondition(tool, **tool_input)
+    call.approved = call.depends_on(tool, **tool_input)
     (workspace / "a.txt").unlink()
     (workspace / "a.txt").symlink_to("b.txt")
     with pytest.raises(OutsideWorkspace, match="leads elsewhere"):
@@ -392,18 +392,44 @@ async def test_an_approved_change_is_made_at_the_place_that_was_approved(call, w
     assert (await call(tool, **tool_input))["path"] == "a.txt"
 
 
-async def test_a_precondition_never_fails(call, workspace, monkeypatch):
+@pytest.mark.parametrize(("tool", "tool_input"), CHANGES)
+async def test_i6_a_change_that_was_not_approved_is_not_made(call, workspace, tool, tool_input):
+    """What took the file's place after the last check is compared with what was approved, and stays as it is."""
+    file = workspace / "a.txt"
+    for approved, now in (("o\nours\n", "o\ntheirs\n"), ("o\n", None), (None, "o\n"), ("no\0text", "o\n")):
+        file.unlink(missing_ok=True)
+        if approved is not None:
+            file.write_text(approved)
+        call.approved = call.depends_on(tool, **tool_input)
+        file.unlink(missing_ok=True)
+        if now is not None:
+            file.write_text(now)
+        with pytest.raises(FileUnavailable):
+            await call(tool, **tool_input)
+        assert (file.read_text() if file.exists() else None) == now
+
+
+async def test_a_failed_edit_that_was_approved_fails_as_was_shown(call, workspace):
+    """The model learns why it can't be made, and not that a path leads elsewhere."""
+    (workspace / "a.txt").write_text("one\n")
+    wanted = {"path": "a.txt", "old_text": "zzz", "new_text": "y"}
+    call.approved = call.depends_on(edit_file, **wanted)
+    with pytest.raises(TextNotFound):
+        await call(edit_file, **wanted)
+
+
+def test_what_a_change_depends_on_never_fails(call, workspace, monkeypatch):
     """A directory, a path below a file, bytes that aren't text, a huge file, no workspace: each has a value."""
     (workspace / "d").mkdir()
     (workspace / "f").write_bytes(b"\0\xff")
-    assert "directory" in (await call.precondition(write_file, path=".", text="x"))["unavailable"]
-    assert (await call.precondition(write_file, path="d", text="x"))["unavailable"]
-    assert (await call.precondition(write_file, path="f/below", text="x"))["unavailable"] == "not a directory"
-    assert (await call.precondition(write_file, path="f", text="x"))["sha256"] == hashlib.sha256(b"\0\xff").hexdigest()
+    assert "directory" in call.depends_on(write_file, path=".", text="x")["unavailable"]
+    assert call.depends_on(write_file, path="d", text="x")["unavailable"]
+    assert call.depends_on(write_file, path="f/below", text="x")["unavailable"] == "not a directory"
+    assert call.depends_on(write_file, path="f", text="x")["sha256"] == hashlib.sha256(b"\0\xff").hexdigest()
     monkeypatch.setattr(text_files, "MAX_HASHED_BYTES", 1)
-    assert (await call.precondition(write_file, path="f", text="x"))["sha256"].startswith("2 bytes, changed at ")
+    assert call.depends_on(write_file, path="f", text="x")["sha256"].startswith("2 bytes, changed at ")
     call.workspace = None
-    assert await call.precondition(write_file, path="f", text="x") is None
+    assert call.depends_on(write_file, path="f", text="x") is None
 
 
 async def test_people_see_what_a_change_changed(call, workspace):

@@ -193,9 +193,11 @@ def context(workspace: Path | None, precondition: str | None = None) -> ToolCont
     )
 
 
-async def depends_on(command: str, workspace: Path | None) -> object:
-    assert bash.precondition is not None
-    return await bash.precondition.function(BashParams(command=command), context(workspace))
+def depends_on(command: str, workspace: Path | None) -> object:
+    assert bash.preview is not None
+    preview = bash.preview(BashParams(command=command), workspace)
+    assert preview is not None
+    return preview.depends_on
 
 
 async def run(command: str, workspace: Path, approved: object) -> CommandResult:
@@ -204,16 +206,16 @@ async def run(command: str, workspace: Path, approved: object) -> CommandResult:
     return await bash.handler.function(params, context(workspace, json.dumps(approved)))
 
 
-async def test_i6_a_script_is_part_of_what_was_approved(work: Path) -> None:
+def test_i6_a_script_is_part_of_what_was_approved(work: Path) -> None:
     """What a command depends on changes with the script's text, with its arrival, and with nothing else."""
-    before = await depends_on("sh x.sh", work)
+    before = depends_on("sh x.sh", work)
     assert before == {"scripts": {"x.sh": digest("text of x.sh\n")}}
     (work / "notes.txt").write_text("changed")
-    assert await depends_on("sh x.sh", work) == before
+    assert depends_on("sh x.sh", work) == before
     (work / "x.sh").write_text("rm -rf /\n")
-    assert await depends_on("sh x.sh", work) != before
-    assert await depends_on("ls", work) is None
-    assert await depends_on("sh x.sh", None) is None
+    assert depends_on("sh x.sh", work) != before
+    assert depends_on("ls", work) is None
+    assert depends_on("sh x.sh", None) is None
 
 
 def test_the_text_of_a_script_is_shown(work: Path) -> None:
@@ -290,7 +292,7 @@ async def test_i6_a_script_swapped_between_check_and_start_does_not_run(
 ) -> None:
     """Whatever took its place, nothing of the command runs, and the failure names the script."""
     command = "touch ran; sh sub/y.sh"
-    approved = await depends_on(command, project)
+    approved = depends_on(command, project)
     swap(project)
     with pytest.raises(CommandNotStarted) as refused:
         await run(command, project, approved)
@@ -300,7 +302,7 @@ async def test_i6_a_script_swapped_between_check_and_start_does_not_run(
 
 async def test_i6_a_script_that_came_after_the_approval_does_not_run(backend: str, project: Path) -> None:
     """A script that was not there when the command was approved is a change like any."""
-    approved = await depends_on("sh new.sh", project)
+    approved = depends_on("sh new.sh", project)
     (project / "new.sh").write_text("echo evil\n")
     with pytest.raises(CommandNotStarted):
         await run("sh new.sh", project, approved)
@@ -311,7 +313,7 @@ async def test_i6_a_script_that_came_after_the_approval_does_not_run(backend: st
 )
 async def test_approved_scripts_run(text: str, backend: str, project: Path) -> None:
     """What was approved runs, with its permissions, wherever it lies; also without any approval."""
-    result = await run(text, project, await depends_on(text, project))
+    result = await run(text, project, depends_on(text, project))
     assert set(result.output.split()) == {"approved"}, result.output
     assert (await bash.handler.function(BashParams(command=text), context(project))).output == result.output
 
@@ -323,7 +325,7 @@ async def test_i6_a_mounted_script_can_not_be_changed_from_within(
     monkeypatch.setattr(machine, "_chosen", [Confinement(backend="bubblewrap")])
     swaps = "echo echo evil > x.sh; mv evil x.sh; rm x.sh; ln -sf evil x.sh; cp evil x.sh; chmod 777 x.sh"
     command = f"({swaps}) 2>/dev/null; sh x.sh"
-    result = await run(command, project, await depends_on(command, project))
+    result = await run(command, project, depends_on(command, project))
     assert result.output == "approved\n"
     assert (project / "x.sh").read_text() == "#!/bin/sh\necho approved\n"
 
@@ -335,7 +337,7 @@ async def test_i6_a_mounted_script_is_not_the_file_that_others_write(
     monkeypatch.setattr(machine, "_chosen", [Confinement(backend="bubblewrap")])
     (project / "also").hardlink_to(project / "x.sh")
     command = "touch started; until [ -e go ]; do sleep 0.01; done; sh x.sh; sh sub/y.sh"
-    approved = await depends_on(command, project)
+    approved = depends_on(command, project)
     running = asyncio.create_task(run(command, project, approved))
     await until((project / "started").exists)
     for name in ("also", "sub/y.sh"):
@@ -349,7 +351,7 @@ async def test_i6_a_script_swapped_all_the_time_runs_as_approved_or_not_at_all(
 ) -> None:
     """Under bubblewrap, a process that writes the script over and over never gets its own text to run."""
     monkeypatch.setattr(machine, "_chosen", [Confinement(backend="bubblewrap")])
-    approved = await depends_on("sh x.sh", project)
+    approved = depends_on("sh x.sh", project)
     good, ended = (project / "x.sh").read_bytes(), threading.Event()
 
     def swap() -> None:
@@ -376,7 +378,7 @@ async def test_a_command_writes_the_files_that_its_script_is_given(backend: str,
     """Where it is certain which file runs, the others that a command names can be written."""
     (project / "x.py").write_text("import sys; open(sys.argv[1], 'w').write('made')\n")
     command = "python3 x.py notes.txt"
-    assert (await run(command, project, await depends_on(command, project))).exit_code == 0
+    assert (await run(command, project, depends_on(command, project))).exit_code == 0
     assert (project / "notes.txt").read_text() == "made"
 
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
 from pydantic.errors import PydanticUserError
@@ -87,9 +87,10 @@ class ToolOptions(_HeldOptions, total=False):
     probe: Callable[..., Any] | None
     """``(key: str, …services)`` → :class:`Happened`, :class:`DidNotHappen` or None, for a ``once`` call whose outcome
     is unknown; ``key`` is the idempotency key the handler had."""
-    precondition: Callable[..., Any] | None
+    precondition: Callable[..., Any] | Literal["preview"] | None
     """``(params, …context, services)`` → any JSON value that the call depends on, such as a file's digest. Taken when a
-    person is asked and again before the call runs; when it differs, the person is asked again."""
+    person is asked and again before the call runs; when it differs, the person is asked again. ``"preview"``: it is the
+    ``depends_on`` of the preview, so what is compared is exactly what the person was shown."""
 
 
 class SplitToolOptions(ToolOptions, total=False):
@@ -192,7 +193,7 @@ def declare_tool(
         success_schema=success_schema,
         failures=failures,
         probe=None if probe is None else probe_of(probe, name),
-        precondition=None if precondition is None else precondition_of(precondition, parameters, name),
+        precondition=precondition_of(precondition, parameters, name),
         origin=dict(origin or {}),
         secret=secret,
         references=names,
@@ -202,6 +203,10 @@ def declare_tool(
     if names and not has_secrets(declared.manifest.parameters):
         raise ConfigurationError(
             f"tool {name!r} takes references, and declares no argument secret: no place could hold one"
+        )
+    if declared.precondition == "preview" and declared.preview is None:
+        raise ConfigurationError(
+            f'tool {name!r} has precondition="preview" and no preview: give it one that returns Preview(…, depends_on=…)'
         )
     if isinstance(declared.summary, str):
         check_template(declared.summary, declared.manifest.parameters, name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
@@ -57,8 +57,12 @@ def probe_of(function: Callable[..., Any], name: str) -> Injected:
     return probe
 
 
-def precondition_of(function: Callable[..., Any], parameters: Parameters, name: str) -> Injected:
+def precondition_of(
+    function: Callable[..., Any] | Literal["preview"] | None, parameters: Parameters, name: str
+) -> Injected | Literal["preview"] | None:
     """Return a precondition with what it asks for: the tool's parameters, the context and services."""
+    if function is None or function == "preview":
+        return function
     precondition = injected(function, what=f"the precondition of tool {name!r}")
     if precondition.key_name is not None:
         raise ConfigurationError(

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from pydantic import JsonValue
+
 from turngate.domain.text.diff import read_diff
 from turngate.domain.text.folds import CHANGES, cut_line, more_lines
 
@@ -22,11 +24,14 @@ class Preview:
 
     ``text`` is a unified diff (``diff``), plain text (``text``), plain text whose first line is a warning (``warned``), or
     the words of a command as a JSON array (``command``; make it with :meth:`command`): a word may hold spaces and line
-    breaks, and the operator must see which is which.
+    breaks, and the operator must see which is which. ``depends_on``: what the preview was made of, such as path → SHA-256 of
+    the bytes that it read. Of a tool with ``precondition="preview"`` it is compared with that of a preview that is made right
+    before the call starts.
     """
 
     kind: PreviewKind
     text: str
+    depends_on: JsonValue = None
 
     @staticmethod
     def command(*words: str) -> Preview:

@@ -293,7 +293,7 @@ class Tool:
     references: tuple[str, ...] = ()
     preview: Previewer | None = None
     probe: Injected | None = None
-    precondition: Injected | None = None
+    precondition: Injected | Literal["preview"] | None = None
     precondition_keeps_fresh: bool = True
     present: Presenter | None = None
     confinement: Confiner | None = None
@@ -409,7 +409,7 @@ class Tool:
     @property
     def services(self) -> tuple[type, ...]:
         """The types that handler, probe and precondition want injected from the app's registry, each once."""
-        asking = [each for each in (self.handler, self.probe, self.precondition) if each is not None]
+        asking = [each for each in (self.handler, self.probe, self.precondition) if isinstance(each, Injected)]
         return tuple(dict.fromkeys(service for each in asking for _, service in each.services))
 
     @cached_property
