@@ -8,6 +8,7 @@ write the files that it is given; where it isn't, the request says so. What a sc
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,7 @@ from typing import Final, NamedTuple
 
 from turngate import ToolFailure
 from turngate.domain.policy.command_line import Commands, SimpleCommand, Unparsable
+from turngate.policies.shell.builtins import doubt_of_unread
 from turngate.policies.shell.parser import read_command
 from turngate.policies.shell.programs import SHELLS, interpreter
 from turngate.toolkits.text_files import content_stamp, read_text
@@ -25,8 +27,9 @@ MAX_SCRIPTS: Final = 20
 UNCERTAIN: Final = (
     "What this command runs isn't known: it may run other files than those shown below, or files that change."
 )
-_RUN_FILES: Final = SHELLS | {"source", ".", "make", "gmake", "bun", "deno", "pwsh"}
-_RUN_THE_FIRST: Final = SHELLS | {"source", ".", "python", "perl", "ruby", "php", "lua", "node"}
+_SOURCING: Final = frozenset({"source", "."})
+_RUN_FILES: Final = SHELLS | _SOURCING | {"make", "gmake", "bun", "deno", "pwsh"}
+_RUN_THE_FIRST: Final = SHELLS | _SOURCING | {"python", "perl", "ruby", "php", "lua", "node"}
 """Their first argument, if it is neither an option nor one of ``_WORDS``, is the file that they run."""
 _WORDS: Final = frozenset({"inspect", "debug"})
 _FLAGS: Final = {**dict.fromkeys(SHELLS, re.compile(r"[-+][efuvx]+")), "python": re.compile(r"-[uBEsSIOq]+")}
@@ -72,7 +75,8 @@ class Scripts(NamedTuple):
 class _NamedPaths(NamedTuple):
     """What one program of a command line names, and the directory that it is in, as far as that is known.
 
-    ``script``: the path that it plainly runs; None: any of them, at ``most`` so many if it is certain which.
+    ``script``: the path that it plainly runs; None: any of them, at ``most`` so many if it is certain which (-1: it never is).
+    ``is_sourced``: the shell itself runs it, so it may change what later commands run.
     """
 
     directory: Path
@@ -80,6 +84,7 @@ class _NamedPaths(NamedTuple):
     script: str | None = None
     most: int = 0
     runs_none: bool = False
+    is_sourced: bool = False
 
     def runs(self, path: str) -> bool:
         """Tell whether the program may run this path of its."""
@@ -92,6 +97,11 @@ class _CommandPaths(NamedTuple):
     namings: list[_NamedPaths]
     directories: list[Path]
     doubtful: bool
+
+    def not_only_sourced(self) -> list[_NamedPaths]:
+        """Return what is sourced beside other files that the line runs, and may change which ones these are."""
+        running = [naming for naming in self.namings if not naming.runs_none]
+        return [naming for naming in running if naming.is_sourced] if len(running) > 1 else []
 
 
 def find(command: str, workspace: Path, copies: Path | None = None) -> Scripts:
@@ -108,6 +118,7 @@ def find(command: str, workspace: Path, copies: Path | None = None) -> Scripts:
             certain = certain and len(present) <= naming.most
         else:
             certain = certain and present == {looks.file(naming.directory / naming.script, runs=True)}
+    certain = certain and all(looks.only_sets_variables(naming) for naming in reading.not_only_sourced())
     for naming in reading.namings:
         looks.files(naming, reading.directories, runs=False)
     return Scripts(list(looks.scripts.values()), certain and not looks.is_full)
@@ -144,6 +155,18 @@ class _Looks:
             self.scripts[place.parts] = Script(place, stamp, runs, copy if copy is not None and copy.exists() else None)
         return place.parts
 
+    def only_sets_variables(self, sourced: _NamedPaths) -> bool:
+        """Tell whether what the copy of a sourced file says changes nothing about which files the line runs."""
+        path = str(sourced.directory / (sourced.script or ""))
+        try:
+            script = self.scripts.get(Place.inside(self._workspace, path).parts)
+        except ToolFailure:
+            return False
+        commands = None if script is None else read_command(_text(script))
+        if not isinstance(commands, Commands) or commands.doubts:
+            return False
+        return all(not each.words or each.words[0].text == "export" for each in commands.simple)
+
 
 def _system_file(path: Path) -> str | None:
     """Return the real place of a file where no agent writes, of those that a command sees; None: it is no such file."""
@@ -166,7 +189,8 @@ def _read(command: str) -> _CommandPaths:
     commands, top = read_command(command), Path()
     if isinstance(commands, Unparsable):
         return _CommandPaths([_any_word(command)], [top], doubtful=True)
-    namings = [_any_word(command)] if commands.doubts else []
+    doubts = set(commands.doubts).difference(map(doubt_of_unread, _SOURCING))  # what is sourced is read here
+    namings = [_any_word(command)] if doubts else []
     directories, here, entering = [top], top, list[SimpleCommand]()
     for simple in commands.simple:
         if _enters(simple):
@@ -177,7 +201,7 @@ def _read(command: str) -> _CommandPaths:
         namings += _named_by(simple, here)
     unclear = not _is_plain(command, commands, entering) and not all(naming.runs_none for naming in namings)
     directories = list(dict.fromkeys(directories))[:_MOST_DIRECTORIES]
-    return _CommandPaths(namings, directories, bool(commands.doubts) or unclear)
+    return _CommandPaths(namings, directories, bool(doubts) or unclear)
 
 
 def _any_word(command: str) -> _NamedPaths:
@@ -214,9 +238,10 @@ def _named_by(command: SimpleCommand, directory: Path) -> Iterator[_NamedPaths]:
     if not command.words:
         return
     program = command.words[0].text or ""
+    name = posixpath.basename(program)  # not Path.name: that of "." is empty
     if "/" in program:
-        yield _NamedPaths(directory, [program, Path(program).name], script=program)
-    name = interpreter(Path(program).name) or Path(program).name
+        yield _NamedPaths(directory, [program, name], script=program)
+    name = interpreter(name) or name
     if name not in _RUN_FILES and interpreter(name) is None:
         return
     texts = [word.text or "" for word in command.words[1:]]
@@ -232,8 +257,9 @@ def _given_to(name: str, texts: list[str], directory: Path) -> _NamedPaths:
     if (name == "python" and first == "-m") or (name in SHELLS and _CODE.fullmatch(first)):
         return _NamedPaths(directory, paths, runs_none=True)
     if first and name in _RUN_THE_FIRST and first not in _WORDS and not first.startswith(("-", "+")):
-        return _NamedPaths(directory, [first, *paths], script=first)
-    return _NamedPaths(directory, paths, most=int(name in _RUN_FILES - SHELLS))
+        return _NamedPaths(directory, [first, *paths], script=first, is_sourced=name in _SOURCING)
+    most = -1 if name in _SOURCING else int(name in _RUN_FILES - SHELLS)
+    return _NamedPaths(directory, paths, most=most)
 
 
 def _all_paths(words: Iterable[str]) -> list[str]:

@@ -28,6 +28,12 @@ def work(tmp_path: Path) -> Path:
     for name in ("x.sh", "x.py", "sub/y.sh", "build.mk", "run", "notes.txt"):
         (root / name).write_text(f"text of {name}\n")
     (tmp_path / "outside.sh").write_text("not part of it\n")
+    for name, text in (
+        (".env", "A=1\nexport B='2 3'  # four\n"),
+        ("path.env", "PATH=sub\n"),
+        ("functions", "sh() { ls; }\n"),
+    ):
+        (root / name).write_text(text)
     (root / "link.sh").symlink_to("x.sh")
     (root / "leads-out.sh").symlink_to("../outside.sh")
     return root
@@ -100,6 +106,12 @@ PLAIN = [
     "/usr/bin/env python3 x.py",
     "git -C sub log && sh x.sh",
     "timeout 5 sh x.sh",
+    # What is sourced is shown as a script is.
+    "source x.sh",
+    ". ./x.sh && pip list",
+    "bash -c '. x.sh && python3 -m pytest'",
+    "set -a; . .env; set +a; sh x.sh",
+    "[ -f .env ] && source .env; ./run",
 ]
 UNCERTAIN = [
     # The place is not plain, or two files have the name there.
@@ -121,7 +133,18 @@ UNCERTAIN = [
     "find sub -execdir sh x.sh ';'",
     "make -C sub -f build.mk",
     "CDPATH=sub; cd d; sh x.sh",
+    # What is sourced may change what the rest of the line runs.
+    "source x.sh; ./run",
+    ". functions; sh x.sh",
+    ". path.env; sh x.sh",
+    "for i in 1 2; do sh x.sh; . functions; done",
+    ". x.sh; . .env",
     # The file is not plain.
+    ". missing",
+    ". sub",
+    "source $x",
+    "source <(cat x.sh)",
+    "source -p sub x.sh",
     "PATH=sub:$PATH . x.sh",
     "BASH_ENV=sub/x.sh bash x.sh",
     "sh /proc/self/cwd/x.sh",
@@ -145,7 +168,10 @@ UNCERTAIN = [
 def test_i6_what_a_plain_command_runs_is_certain(command: str, work: Path) -> None:
     """A command that runs what it plainly names, or nothing of the workspace, is shown without a warning."""
     (work / "sub/x.sh").write_text("echo the other\n")
-    assert scripts.find(command.format(work=work), work).certain
+    assert bash.preview is not None
+    preview = bash.preview(BashParams(command=command.format(work=work)), work)
+    assert preview is not None
+    assert preview.kind != "warned"
 
 
 @pytest.mark.parametrize("command", UNCERTAIN)

@@ -32,7 +32,9 @@ _LISTING = frozenset({"alias", "hash", "history"})
 _DECLARING = frozenset({"export", "declare", "typeset", "readonly", "local"})
 _READING = frozenset({"read", "getopts", "unset", "wait"})
 _EVALUATING = frozenset({"test", "[", "printf", "cd", "pushd", "kill"}) | _DECLARING | _READING
-_SET_OPTIONS = re.compile(r"[-+][euxvCf]+|[-+][euxvCf]*o|pipefail|errexit|nounset|xtrace|noclobber|verbose|noglob")
+_SET_OPTIONS = re.compile(
+    r"[-+][aeuxvCf]+|[-+][aeuxvCf]*o|pipefail|allexport|errexit|nounset|xtrace|noclobber|verbose|noglob"
+)
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HARMLESS_DECLARATION = re.compile(r"-[xrgp]+")
 
@@ -47,6 +49,11 @@ def is_by_process(path: str) -> bool:
     return "/" in path and f"{posixpath.normpath(path)}/".lstrip("./").startswith(("proc/", "dev/fd/", "dev/std"))
 
 
+def doubt_of_unread(program: str) -> str:
+    """Return the doubt about a builtin that runs a file or text which is not read, such as ``source``."""
+    return f"{program!r} changes what later commands are, or runs what is not read"
+
+
 def run_builtin(program: str, args: Sequence[Word]) -> Runs | None:
     """Return what a builtin runs, or may; None when it is none that is looked at here."""
     if program == "eval":
@@ -58,7 +65,7 @@ def run_builtin(program: str, args: Sequence[Word]) -> Runs | None:
     if program in _UNKNOWABLE:
         if program in _LISTING and not args:
             return Runs()
-        return Runs(doubts=[f"{program!r} changes what later commands are, or runs what is not read"])
+        return Runs(doubts=[doubt_of_unread(program)])
     if program == "set":
         plain = all(word.text is not None and _SET_OPTIONS.fullmatch(word.text) for word in args)
         if plain or args[0].text == "--":
