@@ -1035,13 +1035,18 @@ echo forged > $d/__pycache__/my_app.cpython-311.pyc; done 2>/dev/null; echo trie
     assert not list(project.rglob("__pycache__"))
 
 
-def test_an_app_of_many_packages_needs_no_higher_limit_of_open_files(workspace: Path, tmp_path: Path) -> None:
-    """The launcher holds two files open for each; the command keeps the limit that the worker has."""
-    (tmp_path / "temporary").mkdir()
-    modules = [workspace / f"package{number}/module.py" for number in range(100)]
+def modules_of_packages(workspace: Path, many: int) -> list[Path]:
+    modules = [workspace / f"a_package_of_the_app_that_has_the_number_{number}/module.py" for number in range(many)]
     for module in modules:
         module.parent.mkdir()
         module.touch()
+    return modules
+
+
+def test_an_app_of_many_packages_needs_no_higher_limit_of_open_files(workspace: Path, tmp_path: Path) -> None:
+    """The launcher holds two files open for each; the command keeps the limit that the worker has."""
+    (tmp_path / "temporary").mkdir()
+    modules = modules_of_packages(workspace, 100)
     command = Confinement(backend="bubblewrap", loaded=tuple(modules)).command(
         ["bash", "-c", "ulimit -n; ls -d */__pycache__ | wc -l"],
         Sandbox(workspace=workspace, temporary=tmp_path / "temporary"),
@@ -1049,6 +1054,21 @@ def test_an_app_of_many_packages_needs_no_higher_limit_of_open_files(workspace: 
     )
     ended = end_of(replace(command, argv=("prlimit", "--nofile=128:1024", *command.argv)))
     assert ended.stdout == "128\n100\n", ended.stderr
+
+
+def test_i13_an_app_of_more_packages_than_fit_into_one_argument_is_held(workspace: Path, tmp_path: Path) -> None:
+    """I13: what is held is listed for the launcher in as many arguments as that takes (128 KiB each, at most)."""
+    (tmp_path / "temporary").mkdir()
+    modules = modules_of_packages(workspace, 800)
+    command = Confinement(backend="bubblewrap", loaded=tuple(modules)).command(
+        ["bash", "-c", f"echo forged > {modules[0]}; echo forged > {modules[-1]}; echo ended"],
+        Sandbox(workspace=workspace, temporary=tmp_path / "temporary"),
+        {"PATH": os.defpath},
+    )
+    assert sum(map(len, command.argv)) > 128 * 1024
+    ended = end_of(command)
+    assert ended.stdout == "ended\n", ended.stderr
+    assert [module.read_text() for module in (modules[0], modules[-1])] == ["", ""]
 
 
 def test_held_places_that_are_replaced_from_outside_are_named(workspace: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Confine this process, start the program in it, and end as the program does.
 
-Run by path, before any of our modules is imported: ``python -I -S launcher.py ORDER PROGRAM [ARGUMENT…]``. ``ORDER`` is JSON:
+Run by path, before any of our modules is imported: ``python -I -S launcher.py COUNT PIECE… PROGRAM [ARGUMENT…]``. The pieces
+(``COUNT`` of them, because the kernel takes no argument above 128 KiB; execve(2)) are together the order, in JSON:
 
 * ``limits``: names of ``resource.RLIMIT_*`` → value
 * ``processes``: how many processes and threads there may be at once
@@ -97,10 +98,20 @@ _RTA_DESTINATION, _RTA_GATEWAY = 1, 5
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
+_PIECE_CHARS = 100_000
+
+
+def order_words(order: dict[str, object]) -> list[str]:
+    """Return an order as the launcher's arguments."""
+    text = json.dumps(order)
+    pieces = [text[at : at + _PIECE_CHARS] for at in range(0, len(text), _PIECE_CHARS)]
+    return [str(len(pieces)), *pieces]
+
 
 def main() -> None:
     """Confine this process as the order says, and run the program."""
-    order, program = json.loads(sys.argv[1]), sys.argv[2:]
+    first = 2 + int(sys.argv[1])
+    order, program = json.loads("".join(sys.argv[2:first])), sys.argv[first:]
     signal.pthread_sigmask(signal.SIG_BLOCK, _RECEIVED)
     _die_with_parent(signal.SIGKILL)
     _call("prctl(PR_SET_CHILD_SUBREAPER)", _libc.prctl, _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

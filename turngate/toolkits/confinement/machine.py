@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import json
 import os
 import pwd
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -91,7 +90,7 @@ class Confinement:
         hidden: files and directories that no confined process sees: the data directory first of all.
         notes: the directory of the files that list what is made in workspaces so that it can be held.
         readable: what every confined process may read besides the system's programs.
-        loaded: what this process runs from. A confined process can't change it; under bubblewrap only.
+        loaded: what this process runs from, as of each start of a process, which can't change it; under bubblewrap only.
         networks: the private networks that a process with the network reaches, such as ``10.1.2.3/32``.
         agents_write: below these directories no link is followed.
         tool_user: the user to become, with the backend ``user``.
@@ -103,7 +102,7 @@ class Confinement:
     hidden: tuple[Path, ...] = ()
     notes: Path = field(default_factory=lambda: Path(tempfile.gettempdir(), f"turngate-held-{os.getuid()}"))
     readable: tuple[Path, ...] = ()
-    loaded: tuple[Path, ...] = ()
+    loaded: Iterable[Path] = ()
     networks: tuple[str, ...] = ()
     agents_write: tuple[Path, ...] = ()
     tool_user: str | None = None
@@ -153,7 +152,7 @@ class Confinement:
             if (bwrap := self._helper("bwrap", sandbox)) is None:
                 raise UnconfinedError(_NO_BUBBLEWRAP)
             program = bubblewrap.arguments(bwrap, sandbox, self.hidden, argv, root=os.getuid() == 0)
-            order["held"] = held = bubblewrap.held(sandbox, self.hidden, self.loaded)
+            order["held"] = held = bubblewrap.held(sandbox, self.hidden, tuple(self.loaded))
             _refuse_links(held)
         elif self.backend == "landlock":
             order["landlock"] = rules = landlock_rules(sandbox)
@@ -167,7 +166,7 @@ class Confinement:
             os.uname().machine, namespaces=namespaces, signals=self.backend != "landlock" or _keeps_signals()
         ).hex()
         return Command(
-            argv=(sys.executable, "-I", "-S", str(_LAUNCHER), json.dumps(order), *program),
+            argv=(sys.executable, "-I", "-S", str(_LAUNCHER), *launcher.order_words(order), *program),
             environment=inside,
             directory=Path("/"),
             passes_on_signals=True,
