@@ -1,4 +1,4 @@
-"""Modules that a run may have changed, which a new worker of ``turngate dev`` imports only once a person has accepted them.
+"""Modules that a run may have changed: no worker imports them later, a new one of ``turngate dev`` once a person accepted them.
 
 No one can say who changed a file; but a run can only have done so while a tool call ran, and no program can set the time at which
 a file's inode was changed. So a file in a directory where runs work counts as a run's if that time lies in a call's. It is
@@ -10,6 +10,7 @@ Must not import Temporal or the store.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from importlib.machinery import (
     BYTECODE_SUFFIXES,
@@ -51,7 +52,9 @@ class ImportGuard(BaseModel):
         """Tell whether a file, which is open, may be a run's and was not accepted; then it is noted."""
         real, status = _real(path, descriptor), os.fstat(descriptor)
         state = f"{status.st_dev} {status.st_ino} {status.st_ctime_ns} {status.st_size}"
-        if self.accepted.get(str(real)) == state or not self._may_be_of_run(real, status.st_ctime_ns / 1e9):
+        if self.accepted.get(str(real)) == state:
+            return False
+        if not self._may_be_of_run(real, status.st_ctime_ns / 1e9) and not self._was_led_there(path, real):
             return False
         self.refused[str(real)] = state
         return True
@@ -61,6 +64,25 @@ class ImportGuard(BaseModel):
             return True
         is_late = self.since is not None and changed >= self.since
         return (is_late or any(start <= changed <= end for start, end in self.spans)) and _is_below(real, self.places)
+
+    def _was_led_there(self, path: str | Path, real: Path) -> bool:
+        """Tell whether a link on the way, or a directory that no module was loaded from, has changed: an older file may be there.
+
+        What the worker itself changes in a directory are the modules that it compiles, after the first one was loaded.
+        """
+        if self.since is None:
+            return False
+        spelled = Path(path).absolute()
+        for way in (spelled, *spelled.parents, *real.parents):
+            place = Path(os.path.realpath(way.parent), way.name)
+            if place in self.places or not _is_below(place, self.places):
+                continue
+            status = way.lstat()
+            is_link = stat.S_ISLNK(status.st_mode)
+            is_new = is_link or (stat.S_ISDIR(status.st_mode) and not _holds_loaded(place, besides=real))
+            if is_new and status.st_ctime_ns / 1e9 >= self.since:
+                return True
+        return False
 
     def watch_imports(self) -> None:
         """Refuse such modules in this process from now on: a module's import raises ImportError, compiled code isn't used."""
@@ -92,7 +114,9 @@ class ImportGuard(BaseModel):
         with open(path, "rb") as file:  # noqa: PTH123 - as the loaders that this stands in for
             content = file.read()
             if self.refuses(path, file.fileno()):
-                raise error(f"{path} may have been changed by a run, and no one has accepted that")
+                raise error(
+                    f"{path} may have been changed by a run, and no one has accepted that: look at it, and restart the worker"
+                )
         return content
 
 
@@ -101,6 +125,12 @@ def _real(path: str | Path, descriptor: int) -> Path:
         return Path(os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: PTH115 - no link: where the file really is
     except OSError:  # another system than Linux
         return Path(path).resolve()
+
+
+def _holds_loaded(directory: Path, *, besides: Path) -> bool:
+    names = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    files = (Path(name).resolve() for name in names if name)
+    return any(file.is_relative_to(directory) and file != besides for file in files)
 
 
 def _is_below(path: Path, places: tuple[Path, ...]) -> bool:

@@ -57,7 +57,8 @@ def test_a_module_that_changed_while_a_call_ran_is_not_imported(place: Path) -> 
     lines = imports(guard, place, "first", "pkg.second", "bare", "machine")
     files = [place / "first.py", place / "pkg/__init__.py", place / "bare.pyc", machine_code]
     assert lines[:-1] == [
-        f"refused {file} may have been changed by a run, and no one has accepted that" for file in files
+        f"refused {file} may have been changed by a run, and no one has accepted that: look at it, and restart the worker"
+        for file in files
     ]
     assert lines[-1] == str(sorted(map(str, files)))
     with (place / "first.py").open() as opened:
@@ -92,6 +93,45 @@ def test_what_changes_after_a_worker_has_loaded_its_app_is_refused(place: Path) 
         for directory in (place, elsewhere):
             assert imports(guard, directory, "first")[1] == str([str(place / "first.py")])
     shutil.rmtree(elsewhere)
+
+
+def test_an_older_file_under_the_name_of_a_module_is_refused(place: Path) -> None:
+    """By a link or a directory that took the name since; a directory of which a module was loaded may get other files."""
+    (place / "older").mkdir()
+    (place / "older/__init__.py").write_text("NAME = 'forged'\n")
+    before = changed(place / "older")
+    while (since := changed(place)) <= before:  # a tick of the kernel's clock
+        place.chmod(0o755)
+    (place / "older").rename(place / "later")
+    (place / "linked.py").symlink_to("first.py")
+    (place / "led").symlink_to("pkg")
+    guard = ImportGuard(places=(place,), since=since)
+    refused = ["first.py", "later/__init__.py", "pkg/__init__.py"]
+    assert imports(guard, place, "later", "linked", "led")[-1] == str([str(place / each) for each in refused])
+    assert imports(guard, place, "first", "pkg.second") == ["source", "source", "[]"]
+    (place / "pkg/third.py").touch()
+    assert imports(guard, place, "pkg.second")[-1] == str([str(place / "pkg/__init__.py")])
+
+
+SERVES = """\
+import sys
+from pathlib import Path
+from turngate.cli.parts.confinement import load_to_serve
+from turngate.runtime.settings import load_settings
+load_to_serve(load_settings(data_dir=Path("../data"), workspaces=(Path.cwd(),)), "served_app:app")
+print(__import__("first").NAME)
+Path("pkg/second.py").write_text("NAME = 'forged'")
+import pkg.second
+"""
+
+
+def test_i13_a_worker_imports_nothing_later_that_a_run_may_have_changed(place: Path) -> None:
+    """I13: `up` and `worker` refuse a module of a workspace that changed after the app was loaded, and load the others."""
+    agent = 'Agent(name="a", instructions="", toolkit=Toolkit.of(), model="scripted:x.yaml")'
+    (place / "served_app.py").write_text(f"from turngate import Agent, App, Toolkit\napp = App(agents=[{agent}])\n")
+    ended = subprocess.run([sys.executable, "-c", SERVES], capture_output=True, text=True, check=False, cwd=place)
+    assert ended.stdout == "source\n"
+    assert f"{place}/pkg/second.py may have been changed by a run" in ended.stderr
 
 
 def test_compiled_code_that_changed_while_a_call_ran_is_not_used(place: Path) -> None:

@@ -37,7 +37,7 @@ from turngate.toolkits.confinement.machine import Confinement, UnconfinedError
 from turngate.toolkits.confinement.sandbox import MIB, OBEYED, Backend, Command, Limits, Sandbox
 from turngate.toolkits.confinement.system_paths import find_helper
 from turngate.toolkits.http_client.safe_connect import open_networks
-from turngate.toolkits.loaded_files import loaded_files
+from turngate.toolkits.loaded_files import LoadedFiles
 
 SECRET = "tgt_the-token-of-ann"
 ROOT_ONLY = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
@@ -864,8 +864,9 @@ def test_i13_a_python_below_a_workspace_is_held(
         monkeypatch.setattr(sysconfig, "get_path", lambda name: str(prefix / "bin" if name == "scripts" else packages))
     monkeypatch.setattr(sys, "executable", str(prefix / "bin/python"))
     assert find_helper("helper", (workspace,)) == str(prefix / "bin/helper")
-    directories, files = loaded_files((), (workspace,))
-    command = Confinement(backend="bubblewrap", loaded=(*directories, *files)).command(
+    loaded = LoadedFiles()
+    loaded.begin((), (workspace,))
+    command = Confinement(backend="bubblewrap", loaded=loaded).command(
         [
             "sh",
             "-c",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -202,6 +204,24 @@ async def test_i13_no_file_tool_changes_what_the_worker_runs_from(call, workspac
         LOADED_FILES.clear()
     assert (workspace / "app.py").read_text() == "ours\n"
     assert not list((workspace / ".venv").glob("**/*.p*"))
+
+
+async def test_i13_what_the_worker_imports_later_is_held_from_then_on(call, workspace, monkeypatch):
+    """I13: for the file tools and for each command that starts."""
+    monkeypatch.syspath_prepend(workspace)
+    module, policy = workspace / "imported_later.py", workspace / "policy.toml"
+    LOADED_FILES.begin([policy])
+    try:
+        assert (await call(write_file, path=module.name, text="ours = 1\n"))["path"] == module.name
+        assert {module, policy}.intersection(LOADED_FILES) == {policy}
+        importlib.import_module("imported_later")
+        assert {module, policy}.intersection(LOADED_FILES) == {module, policy}
+        with pytest.raises(FileUnavailable, match="runs from it"):
+            await call(write_file, path=module.name, text="theirs = 1\n")
+    finally:
+        LOADED_FILES.clear()
+        sys.modules.pop("imported_later", None)
+    assert list(LOADED_FILES) == []
 
 
 @pytest.mark.parametrize(

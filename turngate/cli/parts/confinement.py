@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -12,12 +13,13 @@ from pathlib import Path
 
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.app_loader import LoadedApp, load_app
+from turngate.runtime.import_guard import ImportGuard
 from turngate.runtime.locations import own_state
 from turngate.runtime.settings import Settings
 from turngate.runtime.workspaces import Workspaces
 from turngate.toolkits.confinement import machine
 from turngate.toolkits.http_client.safe_connect import open_networks
-from turngate.toolkits.loaded_files import LOADED_FILES, loaded_files
+from turngate.toolkits.loaded_files import LOADED_FILES
 from turngate.toolkits.mcp import SERVER_PLACES
 from turngate.toolkits.private_files import PRIVATE_FILES
 
@@ -41,6 +43,14 @@ def load_confined(settings: Settings, target: str) -> LoadedApp:
     return load_app(target)
 
 
+def load_to_serve(settings: Settings, target: str) -> LoadedApp:
+    """Load an app as :func:`load_confined` does. From then on, this process imports nothing that a run may have changed since."""
+    loaded = load_confined(settings, target)
+    places = tuple(each.resolve() for each in (*(settings.workspaces or ()), *sorted(SERVER_PLACES)))
+    ImportGuard(places=places, since=time.time()).watch_imports()
+    return loaded
+
+
 def confine_tools(settings: Settings, app_files: Iterable[Path] = ()) -> None:
     """Confine the processes of this process's tools, and keep other processes of its user from its memory.
 
@@ -52,9 +62,8 @@ def confine_tools(settings: Settings, app_files: Iterable[Path] = ()) -> None:
     """
     machine.keep_memory_private()
     confinement = tool_confinement(settings)
-    directories, files = loaded_files(app_files, confinement.agents_write)
-    LOADED_FILES.add(directories=directories, files=files)
-    machine.use(replace(confinement, loaded=(*directories, *files)))
+    LOADED_FILES.begin(app_files, confinement.agents_write)
+    machine.use(replace(confinement, loaded=LOADED_FILES))
     if confinement.backend is None:
         logger.warning("%s", unconfined_warning(confinement))
 

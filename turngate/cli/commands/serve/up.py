@@ -21,7 +21,7 @@ from turngate.cli.options import (
     TemporalPort,
     TemporalUi,
 )
-from turngate.cli.parts.confinement import load_confined
+from turngate.cli.parts.confinement import load_to_serve
 from turngate.cli.posix_signals import run_server, stop_on_posix_signals
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.settings import Settings, load_settings
@@ -61,7 +61,7 @@ def serve_stack(settings: Settings, target: str, *, temporal_ui: bool) -> None:
     """Run everything until SIGINT or SIGTERM. The app and the port are checked before anything starts."""
     if settings.workspaces is None:
         settings = settings.model_copy(update={"workspaces": (Path.cwd(),)})
-    loaded = load_confined(settings, target)
+    loaded = load_to_serve(settings, target)
     require_model_names(settings, loaded)
     stack.require_no_other_stack(settings)
     listener = listen(settings.api_host, settings.api_port)

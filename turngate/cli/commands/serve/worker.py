@@ -13,7 +13,7 @@ from turngate.cli.app_choice import require_app
 from turngate.cli.builders_app import require_model_names
 from turngate.cli.commands.serve.settings import server_settings
 from turngate.cli.options import AllowUnconfined, AppHere, DataDir, MetricsPort
-from turngate.cli.parts.confinement import load_confined
+from turngate.cli.parts.confinement import load_to_serve
 from turngate.cli.parts.metrics import metrics_listener, serving_metrics
 from turngate.cli.parts.stop import until_stopped
 from turngate.cli.parts.worker import serving_worker
@@ -80,7 +80,7 @@ def worker(
 
 def serve_worker(settings: Settings, target: str) -> None:
     """Run a worker until SIGINT or SIGTERM."""
-    loaded = load_confined(settings, target)
+    loaded = load_to_serve(settings, target)
     require_model_names(settings, loaded)
     metrics = metrics_listener(settings)
 
