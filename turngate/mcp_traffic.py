@@ -64,6 +64,7 @@ class TooLarge:
     """A message of more than ``MAX_MESSAGE`` bytes.
 
     ``head``, ``tail``: its two ends; ``size``: of the whole, in bytes; ``digest``: the whole's hex SHA-256.
+    In a stream of events, the whole is the line with the message.
     """
 
     head: bytes
@@ -193,8 +194,8 @@ def id_in(raw: Any) -> int | str | None:
 
 
 def written(message: JSONRPCMessage) -> bytes:
-    """Return a message as it is sent, without the end of a line."""
-    return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    """Return a message as it is sent, without the end of a line. A number that is not finite stays one: it is refused later."""
+    return to_json(message.model_dump(by_alias=True, exclude_unset=True), inf_nan_mode="constants")
 
 
 class UnsendableError(Exception):

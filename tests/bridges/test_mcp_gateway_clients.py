@@ -266,6 +266,8 @@ async def test_i9_whatever_client_and_server_write_is_answered(sender: Sender, t
         assert (await send(called(6, "look_up", "[1]"), 6))["error"]["code"] == INVALID_PARAMS
         deep = await text(7, "look_up", '{"a":' * 300 + "1" + "}" * 300)
         assert "nests too deep" in deep, deep
+        for number in ("NaN", "-Infinity", "1e999"):
+            assert "is no JSON number" in await text(23, "look_up", f'{{"email": {number}}}'), number
         for line, number in {
             b"no JSON at all": None,
             b'{"jsonrpc":"2.0","id":8,"method":"tools/li': 8,

@@ -15,8 +15,7 @@ from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from types import TracebackType
-from typing import Any, Final, Self, TextIO
+from typing import Any, Final, TextIO
 
 import anyio
 import httpx2
@@ -195,35 +194,6 @@ def _repaired(tool: Any) -> Any:
     return None
 
 
-class _Requests:
-    """A client's way to a server's stdin."""
-
-    def __init__(self, stdin: asyncio.StreamWriter, answers: Answers) -> None:
-        self._stdin = stdin
-        self._answers = answers
-
-    async def send(self, item: SessionMessage, /) -> None:
-        """Send a message."""
-        self._answers.note(item.message)
-        try:
-            self._stdin.write(written(item.message) + b"\n")
-            await self._stdin.drain()
-        except OSError as error:
-            raise anyio.BrokenResourceError from error
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        self._stdin.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-
 class _Exits(SubprocessStreamProtocol):
     """The pipes of a process, and when it ends: ``Process.wait`` waits for every holder of the pipes, too."""
 
@@ -262,28 +232,42 @@ async def process_streams(command: Command, stderr: TextIO, on_odd_tool: OnOddTo
     process = Process(transport, exits, asyncio.get_running_loop())
     assert process.stdin is not None  # noqa: S101 - asked for above
     assert process.stdout is not None  # noqa: S101 - the same
-    stdout, answers = process.stdout, Answers(on_odd_tool)
-    sender, receiver = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    stdin, stdout, answers = process.stdin, process.stdout, Answers(on_odd_tool)
+    from_server, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    sent, to_server = anyio.create_memory_object_stream[SessionMessage](0)
 
     async def pieces() -> AsyncIterator[bytes]:
         while piece := await stdout.read(PIPE_BYTES):
             yield piece
 
-    async def pass_on() -> None:
-        async with sender:
+    async def read() -> None:
+        async with from_server:
             async for line in lines(pieces()):
                 for message in answers.read(line):
-                    with suppress(anyio.BrokenResourceError):  # the client is gone; the server may still write
-                        await sender.send(SessionMessage(message))
+                    # The server's output is read even if no one wants it any more: else the server waits.
+                    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                        await from_server.send(SessionMessage(message))
+
+    async def write() -> None:
+        async with to_server:
+            async for item in to_server:
+                answers.note(item.message)
+                try:
+                    stdin.write(written(item.message) + b"\n")
+                    await stdin.drain()
+                except OSError:  # the server reads no more, and may not answer what it has read
+                    from_server.close()
+                    return
 
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(pass_on)
+            tasks.start_soon(read)
+            tasks.start_soon(write)
             try:
-                yield receiver, _Requests(process.stdin, answers)
+                yield received, sent
             finally:
-                receiver.close()
-                process.stdin.close()
+                received.close()
+                stdin.close()
                 with anyio.CancelScope(shield=True):
                     await _end(process.pid, exits)
                 tasks.cancel_scope.cancel()
