@@ -6,11 +6,13 @@ VENV   ?= .venv
 PYTHON ?=
 SHELL  := /bin/bash
 
-# Two stamps for one environment: what running needs is installed, and what testing and linting need is, too.
+# Three stamps for one environment: what running needs is installed; what testing and linting need is, too; and what the long
+# tests of deploy/ need.
 # The names hold a checksum of the checkout's path: an environment copied or moved along is set up again.
 CHECKOUT := $(shell pwd | cksum | cut -d' ' -f1)
 RUN_STAMP := $(VENV)/.turngate-run-$(CHECKOUT)
 DEV_STAMP := $(VENV)/.turngate-dev-$(CHECKOUT)
+ALL_STAMP := $(VENV)/.turngate-all-$(CHECKOUT)
 export VENV PYTHON
 
 .DEFAULT_GOAL := help
@@ -33,6 +35,10 @@ $(DEV_STAMP): requirements.lock requirements-dev.lock pyproject.toml scripts/set
 	@scripts/setup --dev
 	@touch "$(RUN_STAMP)" "$@"
 
+$(ALL_STAMP): requirements.lock requirements-dev.lock requirements-all.lock pyproject.toml scripts/setup
+	@scripts/setup --all
+	@touch "$(RUN_STAMP)" "$(DEV_STAMP)" "$@"
+
 demo: setup ## Run the demo: an agent with a gated call, approvable in the browser
 	@"$(VENV)/bin/turngate" demo
 
@@ -40,7 +46,7 @@ test: setup-dev ## Run everything CI runs: lint, types, import contracts, all te
 	@scripts/system-packages
 	@scripts/check
 
-test-all: setup-dev ## The same with every test, which takes twice as long
+test-all: $(ALL_STAMP) ## The same with every test, which takes twice as long
 	@scripts/system-packages
 	@scripts/check --all
 
@@ -61,7 +67,7 @@ bench: setup-dev ## Measure the numbers the design promises
 dist: setup ## Build the wheel and the source archive into dist/
 	@scripts/dist
 
-lock: ## Resolve both locks again from pyproject.toml
+lock: ## Resolve the locks again from pyproject.toml
 	@scripts/lock
 
 openapi: setup-dev ## Write docs/openapi.json from the API's code

@@ -137,6 +137,22 @@ def test_the_archive_holds_what_the_wheel_is_made_of(built: Built) -> None:
     }
 
 
+def test_the_wheel_is_well_formed(built: Built) -> None:
+    """By the linter of wheels: one name at its top, and no stray file.
+
+    W002 and W004 are off: the demo's project is a start of `turngate init`, too, and Alembic's files begin with a number.
+    """
+    linter = Path(sys.executable).parent / "check-wheel-contents"
+    done = subprocess.run(
+        [linter, "--toplevel", "turngate", "--ignore", "W002,W004", built.wheel],
+        cwd=built.wheel.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
 def test_the_wheel_says_what_it_may_be_used_for(built: Built) -> None:
     """The licence is named by its SPDX identifier, and its text is inside."""
     assert (built.metadata("License-Expression"), built.metadata("License-File")) == (["MIT"], ["LICENSE"])

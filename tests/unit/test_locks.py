@@ -1,4 +1,4 @@
-"""The two locks: what running needs, and everything, with hashes, without addresses, in agreement with pyproject.toml."""
+"""The locks of running, testing and everything: with hashes, without addresses, in agreement with pyproject.toml."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "requirements.lock"
 DEV = ROOT / "requirements-dev.lock"
+ALL = ROOT / "requirements-all.lock"
 ENTRY = re.compile(
     r"(?P<name>[a-z0-9-]+)==(?P<version>[^\s;]+)( ; (?P<marker>[^\\]+))? \\\n(?P<hashes>(    --hash=.*\n)+)"
 )
@@ -66,7 +67,8 @@ def wanted_by(lock: Path) -> list[Requirement]:
             *(each for name in ("embedded", "postgres") for each in project["optional-dependencies"][name]),
         ]
     else:
-        lines += group("dev") + [line for extra in project["optional-dependencies"].values() for line in extra]
+        lines += group("dev") + (group("deploy") if lock == ALL else [])
+        lines += [line for extra in project["optional-dependencies"].values() for line in extra]
     return [Requirement(line) for line in lines]
 
 
@@ -90,7 +92,7 @@ def closure(roots: list[Requirement]) -> set[str]:
     return {name for name, _extra in seen}
 
 
-@pytest.mark.parametrize("lock", [RUN, DEV], ids=lambda lock: lock.name)
+@pytest.mark.parametrize("lock", [RUN, DEV, ALL], ids=lambda lock: lock.name)
 def test_a_lock_has_hashes_and_no_address(lock: Path) -> None:
     """Each entry is a name, a version and SHA-256 sums; there is no option, no path and no URL beside them."""
     assert len(entries(lock)) > 50
@@ -98,15 +100,17 @@ def test_a_lock_has_hashes_and_no_address(lock: Path) -> None:
 
 
 def test_tests_run_on_the_versions_that_run() -> None:
-    """Whatever the run lock pins, the other one pins to the same version and the same files."""
-    run, dev = entries(RUN), entries(DEV)
-    assert run.keys() <= dev.keys()
-    assert [
-        name for name, pin in run.items() if (pin.version, pin.hashes) != (dev[name].version, dev[name].hashes)
-    ] == []
+    """Whatever a lock pins, the next larger one pins to the same version and the same files."""
+    for small, large in ((entries(RUN), entries(DEV)), (entries(DEV), entries(ALL))):
+        assert small.keys() <= large.keys()
+        assert {name: (pin.version, pin.hashes) for name, pin in small.items()} == {
+            name: (large[name].version, large[name].hashes) for name in small
+        }
 
 
-@pytest.mark.parametrize("lock", [RUN, DEV], ids=lambda lock: lock.name)
+@pytest.mark.parametrize(
+    "lock", [RUN, DEV, pytest.param(ALL, marks=pytest.mark.exhaustive)], ids=lambda lock: lock.name
+)
 def test_a_lock_is_what_pyproject_leads_to(lock: Path) -> None:
     """Nothing that pyproject.toml asks for is missing or of a version that does not fit, and nothing else is there."""
     locked, roots = entries(lock), wanted_by(lock)

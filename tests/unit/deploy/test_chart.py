@@ -30,6 +30,8 @@ from support.chart import (
 
 from turngate.runtime.settings import Settings, environment_names
 
+pytestmark = pytest.mark.exhaustive  # Helm and the schemas of Kubernetes are large: `make test-all` installs them
+
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "howto" / "run-in-production.md").read_text()
 VARIABLE = re.compile(r"\b(?:TURNGATE|TEMPORAL|OPENAI)_[A-Z][A-Z_]*[A-Z]\b")

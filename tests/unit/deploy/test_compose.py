@@ -44,6 +44,7 @@ def services() -> dict[str, Any]:
     return services
 
 
+@pytest.mark.exhaustive
 def test_compose_accepts_the_file() -> None:
     """By the parser of the Compose specification, references between services included."""
     from compose_spec.compose_spec import PyOptions  # noqa: PLC0415 - slow, and not needed to collect the tests

@@ -10,6 +10,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
 from support.chart import render, worker_security
 
 ROOT = Path(__file__).parents[3]
@@ -25,6 +26,7 @@ def stages() -> list[list[tuple[str, str]]]:
     return [instructions[begin:end] for begin, end in zip(begins, [*begins[1:], None], strict=True)]
 
 
+@pytest.mark.exhaustive
 def test_hadolint_has_no_complaint() -> None:
     """The linter reads the shell of RUN lines, too."""
     hadolint = Path(sys.executable).parent / "hadolint"
@@ -40,6 +42,7 @@ def test_the_base_is_pinned_and_the_same_for_each_stage() -> None:
     assert re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+@sha256:[0-9a-f]{64}", base)
 
 
+@pytest.mark.exhaustive
 def test_the_last_stage_builds_nothing_and_is_not_root() -> None:
     """No installer is used or left, the user is a number other than root's, and it is the chart's."""
     last = stages()[-1]
