@@ -231,6 +231,19 @@ async def require_fresh_approval(door: Door) -> Redemption | None:
     return await door.ask_again() if door.approval_is_stale else None
 
 
+async def require_same_confinement(door: Door) -> Redemption | None:
+    """Ask again when this worker confines the call's processes otherwise than the person who approved it was shown (I6)."""
+    approval, confinement = door.approval, door.tool.confinement
+    if approval is None or confinement is None or approval.process_confinement is None:
+        return None
+    # Of the arguments that were shown: a person who edits them may give the call the network.
+    text = confinement(door.tool.decode(approval.input)).text
+    if text == approval.process_confinement.text:
+        return None
+    why = f"{approval.decided_by} approved this, and another worker would run it, which confines it otherwise. Now: {text}"
+    return _look_for_question(door) or await door.ask_again(why)
+
+
 async def require_same_precondition(door: Door) -> Redemption | None:
     """Ask again when what the call depends on has changed since it was approved."""
     if door.approval is None or door.findings is None or not door.findings.changed:
@@ -300,6 +313,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     require_same_terms,
     inspect_first,
     require_fresh_approval,
+    require_same_confinement,
     require_same_precondition,
     ask_about_scripts,
     take_allowance,

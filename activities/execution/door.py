@@ -355,7 +355,7 @@ class Door:
         ):
             raise LookupError(MOVED_ON)
 
-    async def ask_again(self) -> AskAgain:
+    async def ask_again(self, why: str = "") -> AskAgain:
         """Open another request for a call whose approval no longer counts; that approval is never redeemed.
 
         What the call depends on has changed since, or may have: the approval is older than its rule allows, and no
@@ -365,7 +365,7 @@ class Door:
         if approval is None:
             raise LookupError(f"no one approved call {self.call.tool_call_id!r}")
         question = replace(
-            await self._question(_why_again(approval, findings.precondition)),
+            await self._question(why or _why_again(approval, findings.precondition)),
             digest=self.permission.digest,
             agent_words=approval.agent_words,
             replaces=approval,
@@ -576,6 +576,8 @@ def _why_again(approval: Request, precondition: str | None) -> str:
     approved, lasts = f"{approval.decided_by} approved this", approval.ask_terms.fresh_for_seconds
     change = f"it was {_clipped(approval.precondition)}, and is now {_clipped(precondition)}."
     if not is_stale(approval) or approval.decided_at is None or lasts is None:
+        if approval.verb == "edit":
+            return f"{approval.decided_by} edited this, and what it depends on now is not what was shown: {change}"
         return f"{approved}, but what it depends on changed before it could run: {change}"
     age = span((now() - from_text(approval.decided_at)).total_seconds())
     approved = f"{approved} {age} ago, and its rule lets an approval count for {exact_span(lasts)}"

@@ -146,6 +146,8 @@ async def _inspect(engine: Engine, inspection: Inspection) -> Findings:
         changed = current != inspection.approved_with
         if inspection.approved_input is not None and not changed:
             current = await precondition(engine, tool, params, run, call.tool_call_id)
+            # No one has been shown the files that only the edited call names.
+            changed = tool.precondition == "preview" and current != inspection.approved_with
     except Exception as error:  # noqa: BLE001 - reported, with its traceback
         await report(engine, "precondition failed", error, _place_of(inspection), tool=tool.name)
         return Findings(refusal=_not_run(f"its precondition could not be checked again ({type(error).__name__})."))

@@ -17,6 +17,7 @@ from turngate.approvals_api.policy.grants import ungrantable
 from turngate.approvals_api.requests.views import request_detail
 from turngate.approvals_api.runs import control
 from turngate.domain.policy.grants import NOT_GRANTED
+from turngate.domain.tools.tool import ProcessConfinement
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
@@ -99,6 +100,49 @@ async def test_i6_what_changes_after_the_preview_has_read_it_is_asked_about(
         second = await second_request(engine, run, first)
         assert "echo theirs" in (second.preview or "")
         assert (script.read_text(), (tmp_path / "out").exists()) == ("touch out\necho theirs\n", False)
+        await engine.decide(second, "reject")
+        await engine.ended(run)
+
+
+async def test_i6_an_edited_command_shows_the_script_that_only_it_names(
+    client: Client, sqlite: Database, tmp_path: Path
+) -> None:
+    """An edit that names another script is asked about, with its text; one that names none runs."""
+    (tmp_path / "x.sh").write_text("echo unseen > out\n")
+    calls = [call("bash", json.dumps({"command": f"echo {each}"}), each) for each in ("a", "b")]
+    async with stack(client, sqlite, bash, model=ListModel(*map(says, calls), says("Done."))) as engine:
+        run = await engine.start(workspace=str(tmp_path))
+        first = await engine.request(run)
+        await engine.decide(first, "edit", args='{"command": "sh x.sh"}')
+        second = await second_request(engine, run, first)
+        assert second.reason.startswith("operator edited this, and what it depends on now is not what was shown")
+        assert "echo unseen > out" in (second.preview or "")
+        assert not (tmp_path / "out").exists()
+        await engine.decide(second, "reject")
+        third = await second_request(engine, run, second)
+        await engine.decide(third, "edit", args='{"command": "echo no > out"}')
+        assert (await engine.ended(run)).status == "completed"
+    assert (tmp_path / "out").read_text() == "no\n"
+
+
+async def test_i6_a_call_that_would_run_otherwise_confined_is_asked_about(
+    client: Client, sqlite: Database, tmp_path: Path
+) -> None:
+    """What confines a command is part of what was shown: a worker that confines it otherwise doesn't run it."""
+    texts = ["Runs confined."]
+
+    def confinement(params: Any) -> ProcessConfinement:
+        return ProcessConfinement(confined=len(texts) == 1, text=texts[-1])
+
+    model = ListModel(says("I run it.", call("bash", '{"command": "echo > out"}', "b")), says("Done."))
+    async with stack(client, sqlite, replace(bash, confinement=confinement), model=model) as engine:
+        run = await engine.start(workspace=str(tmp_path))
+        first = await engine.request(run)
+        texts.append("Runs unconfined.")
+        await engine.decide(first, "approve")
+        second = await second_request(engine, run, first)
+        assert second.reason.endswith("which confines it otherwise. Now: Runs unconfined.")
+        assert (second.process_confinement, (tmp_path / "out").exists()) == (confinement(None), False)
         await engine.decide(second, "reject")
         await engine.ended(run)
 

@@ -580,6 +580,7 @@ def test_every_check_is_in_the_one_order() -> None:
         "require_same_terms",
         "inspect_first",
         "require_fresh_approval",
+        "require_same_confinement",
         "require_same_precondition",
         "ask_about_scripts",
         "take_allowance",
