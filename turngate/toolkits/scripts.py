@@ -7,9 +7,11 @@ write the files that it is given; where it isn't, the request says so. What a sc
 
 from __future__ import annotations
 
+import itertools
 import os
 import posixpath
 import re
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,7 +22,8 @@ from turngate.domain.policy.command_line import Commands, SimpleCommand, Unparsa
 from turngate.policies.shell.builtins import doubt_of_unread
 from turngate.policies.shell.parser import read_command
 from turngate.policies.shell.programs import SHELLS, interpreter
-from turngate.toolkits.text_files import content_stamp, read_text
+from turngate.toolkits.loaded_files import LOADED_FILES
+from turngate.toolkits.text_files import MAX_TEXT_BYTES, content_stamp
 from turngate.toolkits.workspace import Place
 
 MAX_SCRIPTS: Final = 20
@@ -41,6 +44,10 @@ _PLAIN_NAME: Final = re.compile(r"\.?\w[\w.@+ -]*")
 _AGAIN: Final = re.compile(r"\b(?:for|while|until|select|trap)\b")
 """Where one of them is in a line, it may enter a directory more than once."""
 _CODE: Final = re.compile(r"-[a-z]*c")
+_HIDDEN: Final = "(not shown: "
+_PROGRAM: Final = b"\x7fELF"
+_MODULE: Final = re.compile(r"-[bBdEhiIOPqsSuvVx?]*m(.*)", re.DOTALL)
+_RUN_THEIR_FILE: Final = frozenset({"pdb", "cProfile", "profile", "trace", "runpy", "coverage"})
 _MOST_DIRECTORIES: Final = 20
 
 
@@ -98,11 +105,6 @@ class _CommandPaths(NamedTuple):
     directories: list[Path]
     doubtful: bool
 
-    def not_only_sourced(self) -> list[_NamedPaths]:
-        """Return what is sourced beside other files that the line runs, and may change which ones these are."""
-        running = [naming for naming in self.namings if not naming.runs_none]
-        return [naming for naming in running if naming.is_sourced] if len(running) > 1 else []
-
 
 def find(command: str, workspace: Path, copies: Path | None = None) -> Scripts:
     """Return each script that a command names and that exists; a command that can't be read is taken word by word.
@@ -110,15 +112,18 @@ def find(command: str, workspace: Path, copies: Path | None = None) -> Scripts:
     Looks at the disk: at most ``MAX_SCRIPTS`` files. ``copies``: a directory in which those that may run are copied, unless they
     are too large.
     """
-    reading, looks = _read(command), _Looks(workspace, copies)
-    certain = not reading.doubtful
+    reading, looks = _read(command, workspace), _Looks(workspace, copies)
+    certain, running = not reading.doubtful, list[_NamedPaths]()
     for naming in reading.namings:
         present = looks.files(naming, reading.directories, runs=True)
         if naming.script is None:
             certain = certain and len(present) <= naming.most
         else:
             certain = certain and present == {looks.file(naming.directory / naming.script, runs=True)}
-    certain = certain and all(looks.only_sets_variables(naming) for naming in reading.not_only_sourced())
+        running += [naming] if present else []
+    certain = certain and not looks.hides_text()
+    if len(running) > 1:  # what is sourced may change which ones the others are
+        certain = certain and all(looks.only_sets_variables(naming) for naming in running if naming.is_sourced)
     for naming in reading.namings:
         looks.files(naming, reading.directories, runs=False)
     return Scripts(list(looks.scripts.values()), certain and not looks.is_full)
@@ -155,6 +160,12 @@ class _Looks:
             self.scripts[place.parts] = Script(place, stamp, runs, copy if copy is not None and copy.exists() else None)
         return place.parts
 
+    def hides_text(self) -> bool:
+        """Tell whether some of what may run can't be shown: it is too large, or no text."""
+        if self._copies is None:
+            return False
+        return any(script.runs and _text(script).startswith(_HIDDEN) for script in self.scripts.values())
+
     def only_sets_variables(self, sourced: _NamedPaths) -> bool:
         """Tell whether what the copy of a sourced file says changes nothing about which files the line runs."""
         path = str(sourced.directory / (sourced.script or ""))
@@ -176,15 +187,16 @@ def _system_file(path: Path) -> str | None:
 
 
 def _text(script: Script) -> str:
-    if script.copy is None:
+    """Return what a script says, whatever bytes it has: a shell runs a line although a later one is no text."""
+    if script.copy is None or script.copy.stat().st_size > MAX_TEXT_BYTES:
         return "(not shown: too large)"
-    try:
-        return read_text(Place.inside(script.copy.parent, script.copy.name))
-    except ToolFailure as failure:
-        return f"(not shown: {failure.fields.get('reason', failure.kind)})"
+    content = script.copy.read_bytes()
+    if content.startswith(_PROGRAM):
+        return "(not shown: a program, which is no text)"
+    return content.decode(errors="replace").replace("\0", "\N{SYMBOL FOR NULL}")
 
 
-def _read(command: str) -> _CommandPaths:
+def _read(command: str, workspace: Path) -> _CommandPaths:
     """Read what a command names, and which directories it enters."""
     commands, top = read_command(command), Path()
     if isinstance(commands, Unparsable):
@@ -198,7 +210,7 @@ def _read(command: str) -> _CommandPaths:
             paths = _all_paths(word.text or "" for word in simple.own_words[1:])
             directories += [start / path for path in paths for start in (here, top)]
             here = here / paths[0] if paths else here
-        namings += _named_by(simple, here)
+        namings += _named_by(simple, here, workspace)
     unclear = not _is_plain(command, commands, entering) and not all(naming.runs_none for naming in namings)
     directories = list(dict.fromkeys(directories))[:_MOST_DIRECTORIES]
     return _CommandPaths(namings, directories, bool(doubts) or unclear)
@@ -234,18 +246,33 @@ def _is_plain_cd(command: SimpleCommand) -> bool:
     return all(_PLAIN_NAME.fullmatch(each) for each in names)
 
 
-def _named_by(command: SimpleCommand, directory: Path) -> Iterator[_NamedPaths]:
+def _named_by(command: SimpleCommand, directory: Path, workspace: Path) -> Iterator[_NamedPaths]:
     if not command.words:
         return
     program = command.words[0].text or ""
     name = posixpath.basename(program)  # not Path.name: that of "." is empty
     if "/" in program:
         yield _NamedPaths(directory, [program, name], script=program)
+    elif (on_path := _on_path(program, workspace)) is not None:
+        yield _NamedPaths(directory, [on_path], script=on_path)
     name = interpreter(name) or name
     if name not in _RUN_FILES and interpreter(name) is None:
         return
     texts = [word.text or "" for word in command.words[1:]]
-    yield _given_to(name, texts, directory)
+    module = _module_of(texts) if name == "python" else None
+    if module is None:
+        yield _given_to(name, texts, directory)
+    else:
+        yield from _of_module(*module, directory)
+
+
+def _on_path(program: str, workspace: Path) -> str | None:
+    """Return the file of the workspace that the PATH leads to; None: it leads elsewhere, or to what the worker runs from."""
+    path = os.pathsep.join(str(workspace / each) for each in os.get_exec_path())
+    file = Path(shutil.which(program, path=path) or "/")
+    place = Path(os.path.realpath(file.parent), file.name)
+    in_workspace = place.is_relative_to(os.path.realpath(workspace)) and not LOADED_FILES.holds(place)
+    return str(place) if in_workspace else None
 
 
 def _given_to(name: str, texts: list[str], directory: Path) -> _NamedPaths:
@@ -254,12 +281,35 @@ def _given_to(name: str, texts: list[str], directory: Path) -> _NamedPaths:
     while texts and name in _FLAGS and _FLAGS[name].fullmatch(texts[0]):
         texts = texts[1:]
     first = texts[0] if texts else ""
-    if (name == "python" and first == "-m") or (name in SHELLS and _CODE.fullmatch(first)):
+    if name in SHELLS and _CODE.fullmatch(first):
         return _NamedPaths(directory, paths, runs_none=True)
     if first and name in _RUN_THE_FIRST and first not in _WORDS and not first.startswith(("-", "+")):
         return _NamedPaths(directory, [first, *paths], script=first, is_sourced=name in _SOURCING)
     most = -1 if name in _SOURCING else int(name in _RUN_FILES - SHELLS)
     return _NamedPaths(directory, paths, most=most)
+
+
+def _module_of(texts: list[str]) -> tuple[str, list[str]] | None:
+    """Return the module that Python runs, and what that is given; None: it runs none."""
+    for at, text in enumerate(texts):
+        if (match := _MODULE.fullmatch(text)) is not None:
+            named = [each for each in (match.group(1), *texts[at + 1 :]) if each]
+            return (named[0], named[1:]) if named else None
+        if not text.startswith("-"):
+            return None
+    return None
+
+
+def _of_module(name: str, arguments: list[str], directory: Path) -> Iterator[_NamedPaths]:
+    """Return the files that a module is, if it is one of the workspace, and what it is given; some run that.
+
+    Of a module of the workspace it is never certain what runs: Python may take a compiled file in place of its text.
+    """
+    runs_given = name in _RUN_THEIR_FILE
+    yield _NamedPaths(directory, _all_paths(arguments), most=int(runs_given), runs_none=not runs_given)
+    path, *above = [*itertools.accumulate(name.split("."), "{}/{}".format)][::-1]
+    files = [f"{path}.py", f"{path}/__main__.py", *(f"{each}/__init__.py" for each in (path, *above))]
+    yield _NamedPaths(directory, files)
 
 
 def _all_paths(words: Iterable[str]) -> list[str]:

@@ -34,6 +34,10 @@ def work(tmp_path: Path) -> Path:
         ("functions", "sh() { ls; }\n"),
     ):
         (root / name).write_text(text)
+    (root / "pkg").mkdir()
+    for name in ("__init__", "__main__", "tool"):
+        (root / f"pkg/{name}.py").touch()
+    (root / "machine-code").write_bytes(b"\x7fELF\0")
     (root / "link.sh").symlink_to("x.sh")
     (root / "leads-out.sh").symlink_to("../outside.sh")
     return root
@@ -63,6 +67,12 @@ NAMED = [
     ("sh < x.sh", {"x.sh"}),
     ("for f in a b; do sh x.sh $f; done", {"x.sh"}),
     ("if true; then python3 x.py; fi; sh 'x.sh", {"x.py", "x.sh"}),
+    ("python3 -m x", {"x.py"}),
+    ("python3 -Bm x arg", {"x.py"}),
+    ("python3 -mx", {"x.py"}),
+    ("python3 -m pkg.tool", {"pkg/__init__.py", "pkg/tool.py"}),
+    ("python3 -m pkg", {"pkg/__init__.py", "pkg/__main__.py"}),
+    ("python3 -m cProfile x.py", {"x.py"}),
 ]
 NOT_NAMED = [
     "ls x.sh",
@@ -139,6 +149,11 @@ UNCERTAIN = [
     ". path.env; sh x.sh",
     "for i in 1 2; do sh x.sh; . functions; done",
     ". x.sh; . .env",
+    # A compiled file may take the place of a module.
+    "python3 -m x",
+    "cd sub && python3 -um pkg.tool",
+    # What runs can't be shown.
+    "./machine-code",
     # The file is not plain.
     ". missing",
     ". sub",
@@ -257,6 +272,23 @@ def test_the_text_of_a_script_is_shown(work: Path) -> None:
     long = bash.preview(BashParams(command="sh x.sh"), work)
     assert long is not None
     assert long.text.endswith("a\nthe last line")
+    (work / "x.sh").write_bytes(b"echo payload # \xff\0\n")
+    odd = bash.preview(BashParams(command="sh x.sh"), work)
+    assert odd is not None
+    assert odd.text.endswith("--- x.sh\necho payload # \N{REPLACEMENT CHARACTER}\N{SYMBOL FOR NULL}\n")
+
+
+def test_i6_a_program_of_the_workspace_on_the_path_is_shown(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bare name is looked up on the command's PATH, relative parts of it too; links to the system's programs are none."""
+    (work / "bin").mkdir()
+    (work / "bin/lint").write_text("#!/bin/sh\necho\n")
+    (work / "bin/lint").chmod(0o755)
+    (work / "bin/bash").symlink_to("/bin/bash")
+    for place in (f"{work}/bin", "bin"):
+        monkeypatch.setenv("PATH", f"{place}:{os.defpath}")
+        assert scripts.find("timeout 5 lint . | bash -c ls; ls", work).stamps == {
+            "bin/lint": digest("#!/bin/sh\necho\n")
+        }
 
 
 @pytest.fixture(params=["bubblewrap", "landlock"])
