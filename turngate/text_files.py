@@ -7,6 +7,8 @@ file means the same on every machine.
 from __future__ import annotations
 
 import codecs
+import os
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +24,23 @@ class NotTextError(ValueError):
 def read_text(file: Path) -> str:
     """Return a file's text, with plain line ends. Raises OSError, or NotTextError. Blocking."""
     return decoded(file.read_bytes()).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_regular(file: Path, most_bytes: int) -> bytes:
+    """Return what is in a file that anyone may have put there. Blocking, but no file makes it wait.
+
+    Raises OSError, or ValueError for what is no regular file or has more than ``most_bytes``.
+    """
+    # O_NONBLOCK: opening a FIFO that no one writes to would wait forever; regular files ignore the flag.
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ValueError("it is not a regular file")
+    with open(descriptor, "rb") as opened:  # noqa: PTH123 - a descriptor
+        content = opened.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise ValueError(f"it is larger than {most_bytes:,} bytes")
+    return content
 
 
 def decoded(content: bytes) -> str:

@@ -13,6 +13,7 @@ from typing import Final
 
 from turngate.cli.options import DEFAULT_APP
 from turngate.domain.errors import ConfigurationError
+from turngate.text_files import read_regular
 
 FILES_READ: Final = 200
 MOST_BYTES: Final = 256 * 1024
@@ -58,10 +59,8 @@ def _modules(directory: Path) -> Iterator[tuple[str, Path]]:
 def _apps_of(module: str, file: Path) -> Iterator[str]:
     """Yield the names at the top of a module that are given ``App(…)``, or annotated with ``App``."""
     try:
-        if file.stat().st_size > MOST_BYTES:
-            return
-        text = file.read_text(encoding="utf-8")
-        if "turngate" not in text:
+        text = read_regular(file, MOST_BYTES)
+        if b"turngate" not in text:
             return
         body = ast.parse(text).body
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):  # it can't be an app that starts

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -33,7 +31,7 @@ from turngate.domain.text.suggestions import Location
 from turngate.domain.tools.results import Failure, wire_text
 from turngate.models.port import ModelRequest, OnDelta
 from turngate.models.script import Entry, Response, Script, When, parse_script
-from turngate.text_files import decoded
+from turngate.text_files import decoded, read_regular
 
 MAX_SCRIPT_BYTES: Final = 1_000_000
 LAST_RESULT: Final = "{{last_result}}"
@@ -62,7 +60,7 @@ class ScriptedModel:
         """
         file = Path(path)
         try:
-            text = _read_script(file)
+            text = decoded(read_regular(file, MAX_SCRIPT_BYTES))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise ConfigurationError(f"the script {file} of a scripted model cannot be read: {reason}") from None
@@ -186,20 +184,6 @@ class ScriptedModel:
 
     def _no_answer(self, what: str) -> ModelError:
         return ModelError(f"the script {self.name} {what}", error_class="bad_response", retryable=False)
-
-
-def _read_script(file: Path) -> str:
-    """Return the text. Raises OSError, or ValueError for what is no regular file, no UTF-8 or too large."""
-    # O_NONBLOCK: opening a FIFO that no one writes to would wait forever; regular files ignore the flag.
-    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise ValueError("it is not a regular file")
-    with open(descriptor, "rb") as opened:  # noqa: PTH123 - a descriptor
-        raw = opened.read(MAX_SCRIPT_BYTES + 1)
-    if len(raw) > MAX_SCRIPT_BYTES:
-        raise ValueError(f"it is larger than {MAX_SCRIPT_BYTES:,} bytes")
-    return decoded(raw)
 
 
 def _deltas(answer: ModelResponse) -> Iterator[Delta]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_directory_without_an_app_gets_the_built_in_agent(here: Path) -> None:
-    """What looks alike is no app: another library's, a test's, a broken file's, one that is too large or not there."""
+    """What looks alike is no app: another library's, a test's, a broken file's, one that is too large, not there or no file.
+
+    Looking ends, whatever an agent has put there.
+    """
     (here / "other.py").write_text("from shiny import App\napp = App()\n")
     (here / "test_shop.py").write_text(APP)
     (here / "broken.py").write_text(APP + "(")
@@ -30,6 +34,8 @@ def test_a_directory_without_an_app_gets_the_built_in_agent(here: Path) -> None:
     (here / "large.py").write_text(APP + "#" * 300_000)
     (here / "gone.py").symlink_to(here / "nowhere")
     (here / "folder.py").mkdir()
+    os.mkfifo(here / "waits.py")
+    (here / "endless.py").symlink_to("/dev/zero")
     (here / "helper.py").write_text(
         "from turngate import App\ndef build() -> App:\n    app = App(agents=[])\n    return app\n"
     )
