@@ -151,14 +151,22 @@ app = App(agents=[Agent(name="coder", instructions="", toolkit=coding_toolkit(),
 """
 WRITES_A_MODULE = """\
 responses:
-  - calls: [{tool: write_file, input: {path: helper.py, text: "open('ran', 'w')\\n"}}]
+  - calls:
+      - tool: bash
+        input:
+          command: echo "open('ran', 'w')" > helper.py; mv attic my_app
   - text: Done.
 """
 
 
 def test_what_a_run_has_changed_is_loaded_once_a_person_has_accepted_it(tmp_path: Path) -> None:
-    """Its file is named, the former version runs on until Enter is pressed; what a person wrote is loaded as it is."""
+    """Its file is named, an older one that it moved there, too; the former version runs on until Enter is pressed.
+
+    What a person wrote is loaded as it is.
+    """
     (tmp_path / "my_app.py").write_text(OF_A_CODER)
+    (tmp_path / "attic").mkdir()
+    (tmp_path / "attic/__init__.py").write_text("open('ran', 'w')\n")
     (tmp_path / "coder.yaml").write_text(WRITES_A_MODULE)
     dev = InTerminal("dev", "my_app:app", "--port", str(embedded_temporal.choose_port()), cwd=tmp_path)
     dev.wait_for("Start a run")
@@ -169,6 +177,10 @@ def test_what_a_run_has_changed_is_loaded_once_a_person_has_accepted_it(tmp_path
         follower.wait_for(r"Done\.")
         dev.press("\n")  # before it is asked, it is no answer
         (tmp_path / "my_app.py").write_text("import helper\n" + OF_A_CODER)
+        dev.wait_for(r"my_app/__init__\.py may have been changed by a run")
+        dev.wait_for("press Enter to load it")
+        (tmp_path / "my_app").rename(tmp_path / "attic")
+        (tmp_path / "my_app.py").write_text("import helper\n\n" + OF_A_CODER)
         dev.wait_for(r"helper\.py may have been changed by a run")
         dev.wait_for("press Enter to load it")
         assert not (tmp_path / "ran").exists()

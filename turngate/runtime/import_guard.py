@@ -1,8 +1,9 @@
 """Modules that a run may have changed: no worker imports them later, a new one of ``turngate dev`` once a person accepted them.
 
 No one can say who changed a file; but a run can only have done so while a tool call ran, and no program can set the time at which
-a file's inode was changed. So a file in a directory where runs work counts as a run's if that time lies in a call's. It is
-compared on the descriptor that the module's code is read from.
+a file's inode was changed. So a file in a directory where runs work counts as a run's if that time lies in a call's. The same for
+what leads to it: renaming a directory changes the time of that directory, and not of what is in it. A file's time is that of the
+descriptor that the module's code is read from.
 
 Must not import Temporal or the store.
 """
@@ -12,12 +13,11 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from bisect import bisect_right
+from collections.abc import Iterator
 from importlib.machinery import (
     BYTECODE_SUFFIXES,
-    EXTENSION_SUFFIXES,
-    SOURCE_SUFFIXES,
     ExtensionFileLoader,
-    FileFinder,
     ModuleSpec,
     SourceFileLoader,
     SourcelessFileLoader,
@@ -28,14 +28,17 @@ from types import ModuleType
 from pydantic import BaseModel, ConfigDict
 
 COMPILED = tuple(BYTECODE_SUFFIXES)
+Seen = dict[str, tuple[str, str]]
+"""A module's name, or the path of another file → the path that was opened, and the state of what was there."""
 
 
 class ImportGuard(BaseModel):
     """Which files a run may have changed; see :meth:`watch_imports`.
 
-    ``places``: where runs work. ``spans``: when tool calls ran, in seconds since 1970. ``since``: from then on every change
-    counts; None: none does. ``of_servers``: what MCP servers may change at any time since ``servers_since``. ``accepted``: file →
-    its state, as a person accepted it. ``refused``: likewise, what was not imported.
+    ``places``: where runs work. ``spans``: when tool calls ran, in seconds since 1970, in order and apart. ``since``: from then
+    on every change counts; None: none does. ``of_servers``: what MCP servers may change at any time since ``servers_since``.
+    ``accepted``: what a former worker has loaded, or a person accepted. ``accepted_at``: when that worker began to. ``loaded``,
+    ``refused``: what was imported by this process, and what wasn't.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -45,75 +48,84 @@ class ImportGuard(BaseModel):
     since: float | None = None
     of_servers: tuple[Path, ...] = ()
     servers_since: float = 0
-    accepted: dict[str, str] = {}
-    refused: dict[str, str] = {}
+    accepted: Seen = {}
+    accepted_at: float = 0
+    loaded: Seen = {}
+    refused: Seen = {}
 
-    def refuses(self, path: str | Path, descriptor: int) -> bool:
-        """Tell whether a file, which is open, may be a run's and was not accepted; then it is noted."""
-        real, status = _real(path, descriptor), os.fstat(descriptor)
+    def refuses(self, name: str, path: str | Path, descriptor: int) -> bool:
+        """Tell whether a file, which is open and read as ``name``, may be a run's and was not accepted; then it is noted."""
+        spelled, real, status = Path(path).absolute(), _real(path, descriptor), os.fstat(descriptor)
         state = f"{status.st_dev} {status.st_ino} {status.st_ctime_ns} {status.st_size}"
-        if self.accepted.get(str(real)) == state:
-            return False
-        if not self._may_be_of_run(real, status.st_ctime_ns / 1e9) and not self._was_led_there(path, real):
-            return False
-        self.refused[str(real)] = state
-        return True
+        if name in self.loaded and self.loaded[name][0] != str(spelled):  # loaders of plugins use one name for several
+            name = str(spelled)
+        is_refused = self.accepted.get(name) != (str(spelled), state) and (
+            self._may_be_of_run(real, status)
+            or self._was_led_there(spelled, real)
+            or self._is_another(name, spelled, real, status)
+        )
+        (self.refused if is_refused else self.loaded)[name] = str(spelled), state
+        return is_refused
 
-    def _may_be_of_run(self, real: Path, changed: float) -> bool:
-        if changed >= self.servers_since and _is_below(real, self.of_servers):
+    def _may_be_of_run(self, place: Path, status: os.stat_result) -> bool:
+        changed = status.st_ctime_ns / 1e9
+        # A directory or link can be replaced by those who may change the directory that it is in.
+        changeable = place if stat.S_ISREG(status.st_mode) else place.parent
+        if changed >= self.servers_since and _is_below(changeable, self.of_servers):
             return True
-        is_late = self.since is not None and changed >= self.since
-        return (is_late or any(start <= changed <= end for start, end in self.spans)) and _is_below(real, self.places)
+        before = bisect_right(self.spans, (changed, float("inf")))
+        is_in_time = (self.since is not None and changed >= self.since) or (
+            before > 0 and changed <= self.spans[before - 1][1]
+        )
+        return is_in_time and _is_below(changeable, self.places)
 
-    def _was_led_there(self, path: str | Path, real: Path) -> bool:
-        """Tell whether a link on the way, or a directory that no module was loaded from, has changed: an older file may be there.
+    def _was_led_there(self, spelled: Path, real: Path) -> bool:
+        """Tell whether a link on the way may be a run's, or a directory of which nothing is loaded: an older file may be there.
 
         What the worker itself changes in a directory are the modules that it compiles, after the first one was loaded.
         """
-        if self.since is None:
+        if spelled == real and not _is_below(real, (*self.places, *self.of_servers)):
             return False
-        spelled = Path(path).absolute()
-        for way in (spelled, *spelled.parents, *real.parents):
-            place = Path(os.path.realpath(way.parent), way.name)
-            if place in self.places or not _is_below(place, self.places):
-                continue
-            status = way.lstat()
-            is_link = stat.S_ISLNK(status.st_mode)
-            is_new = is_link or (stat.S_ISDIR(status.st_mode) and not _holds_loaded(place, besides=real))
-            if is_new and status.st_ctime_ns / 1e9 >= self.since:
-                return True
-        return False
+        return any(
+            self._may_be_of_run(place, status)
+            and (stat.S_ISLNK(status.st_mode) or not _holds_loaded(place, besides=real))
+            for place, status in _way(spelled, real)
+        )
+
+    def _is_another(self, name: str, spelled: Path, real: Path, status: os.stat_result) -> bool:
+        """Tell whether a known name leads to another file than before, which no one has written meanwhile."""
+        if name not in self.accepted or not _is_below(real, (*self.places, *self.of_servers)):
+            return False
+        return self.accepted[name][0] != str(spelled) or status.st_ctime_ns / 1e9 < self.accepted_at
 
     def watch_imports(self) -> None:
-        """Refuse such modules in this process from now on: a module's import raises ImportError, compiled code isn't used."""
+        """Refuse such modules in this process from now on: a module's import raises ImportError, compiled code isn't used.
+
+        However they are found: by Python's own finder, or by another one that takes Python's loaders, as editable installs do.
+        """
         guard = self
 
-        class Source(SourceFileLoader):
-            def get_data(self, path: str) -> bytes:
-                return guard.read(path, FileNotFoundError if path.endswith(COMPILED) else ImportError)
+        def get_data(loader: SourceFileLoader | SourcelessFileLoader, path: str) -> bytes:
+            if path == loader.path:
+                return guard.read(loader.name, path)
+            if path.endswith(COMPILED):  # it stands for its source
+                guard.read(loader.name, loader.path)
+            return guard.read(path, path, FileNotFoundError)
 
-        class Sourceless(SourcelessFileLoader):
-            def get_data(self, path: str) -> bytes:
-                return guard.read(path)
+        create_module = ExtensionFileLoader.create_module
 
-        class Extension(ExtensionFileLoader):
-            def create_module(self, spec: ModuleSpec) -> ModuleType:
-                guard.read(self.path)
-                return super().create_module(spec)
+        def create_guarded(loader: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
+            guard.read(loader.name, loader.path)
+            return create_module(loader, spec)
 
-        sys.path_hooks.insert(
-            0,
-            FileFinder.path_hook(
-                (Extension, EXTENSION_SUFFIXES), (Source, SOURCE_SUFFIXES), (Sourceless, BYTECODE_SUFFIXES)
-            ),
-        )
-        sys.path_importer_cache.clear()
+        SourceFileLoader.get_data = SourcelessFileLoader.get_data = get_data  # type: ignore[method-assign,assignment]
+        ExtensionFileLoader.create_module = create_guarded  # type: ignore[method-assign,assignment]
 
-    def read(self, path: str | Path, error: type[Exception] = ImportError) -> bytes:
-        """Return what is in a file; raises ``error`` where it is refused."""
+    def read(self, name: str, path: str | Path, error: type[Exception] = ImportError) -> bytes:
+        """Return what is in a file, which is read as ``name``; raises ``error`` where it is refused."""
         with open(path, "rb") as file:  # noqa: PTH123 - as the loaders that this stands in for
             content = file.read()
-            if self.refuses(path, file.fileno()):
+            if self.refuses(name, path, file.fileno()):
                 raise error(
                     f"{path} may have been changed by a run, and no one has accepted that: look at it, and restart the worker"
                 )
@@ -125,6 +137,14 @@ def _real(path: str | Path, descriptor: int) -> Path:
         return Path(os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: PTH115 - no link: where the file really is
     except OSError:  # another system than Linux
         return Path(path).resolve()
+
+
+def _way(path: Path, real: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield the links and directories that lead to a file, each by the name that it has without links above it."""
+    for way in (*real.parents, *(() if path == real else (path, *path.parents))):
+        status = way.lstat()
+        if not stat.S_ISREG(status.st_mode):
+            yield (way if path == real else Path(os.path.realpath(way.parent), way.name)), status
 
 
 def _holds_loaded(directory: Path, *, besides: Path) -> bool:

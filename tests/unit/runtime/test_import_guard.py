@@ -15,17 +15,24 @@ import pytest
 from turngate.runtime.import_guard import ImportGuard
 
 IMPORTS = """\
-import sys
+import importlib.util, sys
 from turngate.runtime.import_guard import ImportGuard
 guard = ImportGuard.model_validate_json(sys.argv[1])
 guard.watch_imports()
 sys.path.insert(0, sys.argv[2])
+def module(name):
+    if not name.endswith(".py"):
+        return __import__(name)
+    spec = importlib.util.spec_from_file_location("located", name)
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
 for name in sys.argv[3:]:
     try:
-        print(__import__(name).NAME)
+        print(module(name).NAME)
     except ImportError as error:
         print("refused", error)
-print(sorted(guard.refused))
+print(sorted(path for path, _state in guard.refused.values()))
 """
 
 
@@ -48,7 +55,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_a_module_that_changed_while_a_call_ran_is_not_imported(place: Path) -> None:
-    """Whatever it is: a module, a package, one in a package, compiled code alone, machine code; unless a person accepted it."""
+    """Whatever it is: a module, a package, one in a package, compiled or machine code, one that another finder has found."""
     py_compile.compile(str(place / "first.py"), cfile=str(place / "bare.pyc"))
     machine_code = place / f"machine{sysconfig.get_config_var('EXT_SUFFIX')}"
     machine_code.write_bytes(b"\x7fELF")
@@ -61,8 +68,10 @@ def test_a_module_that_changed_while_a_call_ran_is_not_imported(place: Path) -> 
         for file in files
     ]
     assert lines[-1] == str(sorted(map(str, files)))
+    located = imports(guard, place, str(place / "pkg/second.py"))
+    assert located[-1] == str([str(place / "pkg/second.py")]), "editable installs find modules by a finder of their own"
     with (place / "first.py").open() as opened:
-        assert guard.refuses(place / "first.py", opened.fileno())
+        assert guard.refuses("first", place / "first.py", opened.fileno())
     accepted = ImportGuard(places=guard.places, spans=guard.spans, accepted=guard.refused)
     assert imports(accepted, place, "first") == ["source", "[]"]
     os.utime(place / "first.py", (0, 0))  # no program sets the time of the change itself
@@ -91,7 +100,7 @@ def test_what_changes_after_a_worker_has_loaded_its_app_is_refused(place: Path) 
         ImportGuard(of_servers=(place,), servers_since=at - 1),
     ):
         for directory in (place, elsewhere):
-            assert imports(guard, directory, "first")[1] == str([str(place / "first.py")])
+            assert imports(guard, directory, "first")[1] == str([str(directory / "first.py")])
     shutil.rmtree(elsewhere)
 
 
@@ -105,12 +114,39 @@ def test_an_older_file_under_the_name_of_a_module_is_refused(place: Path) -> Non
     (place / "older").rename(place / "later")
     (place / "linked.py").symlink_to("first.py")
     (place / "led").symlink_to("pkg")
-    guard = ImportGuard(places=(place,), since=since)
-    refused = ["first.py", "later/__init__.py", "pkg/__init__.py"]
-    assert imports(guard, place, "later", "linked", "led")[-1] == str([str(place / each) for each in refused])
-    assert imports(guard, place, "first", "pkg.second") == ["source", "source", "[]"]
+    refused = ["later/__init__.py", "led/__init__.py", "linked.py"]
+    for guard in (
+        ImportGuard(places=(place,), since=since),
+        ImportGuard(places=(place,), spans=((since, since + 600),)),
+    ):
+        assert imports(guard, place, "later", "linked", "led")[-1] == str([str(place / each) for each in refused])
+        assert imports(guard, place, "first", "pkg.second") == ["source", "source", "[]"]
     (place / "pkg/third.py").touch()
     assert imports(guard, place, "pkg.second")[-1] == str([str(place / "pkg/__init__.py")])
+
+
+def test_a_name_that_leads_to_another_file_than_before_is_refused(place: Path) -> None:
+    """A package before a module, other directories in their places; whatever their times are, unless someone wrote the file."""
+    for name in ("package", "other"):
+        (place / name).mkdir()
+        (place / name / "__init__.py").write_text("NAME = 'forged'\n")
+        shutil.copy(place / "pkg/second.py", place / name)
+    names = {"first": place / "first.py", "pkg": place / "pkg/__init__.py", "second": place / "pkg/second.py"}
+    former = ImportGuard(places=(place,))
+    for name, path in names.items():
+        former.read(name, path)
+    (place / "began").touch()
+    guard = ImportGuard(places=(place,), accepted=former.loaded, accepted_at=changed(place / "began"))
+    assert imports(guard, place, "first", "pkg", "other") == ["source", "source", "forged", "[]"]
+    (place / "pkg").rename(place / "moved")
+    (place / "other").rename(place / "pkg")
+    assert imports(guard, place, "pkg")[-1] == str([str(place / "pkg/__init__.py")])
+    (place / "package").rename(place / "first")
+    assert imports(guard, place, "first")[-1] == str([str(place / "first/__init__.py")])
+    shutil.rmtree(place / "first")
+    while changed(place / "first.py") <= guard.accepted_at:  # a tick of the kernel's clock
+        (place / "first.py").write_text("NAME = 'written'\n")
+    assert imports(guard, place, "first") == ["written", "[]"]
 
 
 SERVES = """\

@@ -1,10 +1,11 @@
 """The worker of ``turngate dev``: a process that loads the app once. A changed app gets a new process.
 
-Run as ``python -m turngate.cli.dev.worker_process PARENT DESCRIPTOR APP PACE METRICS GUARD``. PARENT: the pid of what starts it.
-The descriptor is one end of a socket pair with it. The first line that goes through it says whether the app could be loaded, and
-from which files. When the other end is gone, this process stops; on Linux the kernel kills it then, also while it loads the app.
+Run as ``python -m turngate.cli.dev.worker_process PARENT DESCRIPTOR APP PACE METRICS``. PARENT: the pid of what starts it.
+The descriptor is one end of a socket pair with it. The first line that comes through it is an :class:`ImportGuard` as JSON, the
+first that goes says whether the app could be loaded, and from which files. When the other end is gone, this process stops; on
+Linux the kernel kills it then, also while it loads the app.
 PACE: ``step`` or ``run``, see :mod:`turngate.cli.dev.script_steps`. METRICS: the descriptor of the socket where it serves
-metrics, which it shares with the worker that it follows; ``-``: nowhere. GUARD: an :class:`ImportGuard` as JSON.
+metrics, which it shares with the worker that it follows; ``-``: nowhere.
 """
 
 from __future__ import annotations
@@ -58,26 +59,27 @@ MOST_LINE_BYTES: Final = 8 * 1024 * 1024
 
 def main() -> None:
     """Load the app, say so, and run its worker until the other end or a signal ends it."""
-    parent, descriptor, target, pace, of_metrics, of_guard = sys.argv[1:]
+    parent, descriptor, target, pace, of_metrics = sys.argv[1:]
     die_with(int(parent))
     terminal.prepare_streams()
     channel = _inherited(descriptor)
     metrics = None if of_metrics == "-" else _inherited(of_metrics)
     settings = load_settings()  # as the process that started this one has read them
     configure_logging(settings.log_level, settings.log_format)
-    guard = ImportGuard.model_validate_json(of_guard)
+    with channel.makefile("rb") as lines:  # nothing else comes before this process has answered
+        guard = ImportGuard.model_validate_json(lines.readline())
     guard.watch_imports()
     try:
         app = load_confined(settings, target)
         require_model_names(settings, app)
         _require_accepted(guard, app_files(app, settings, build_models(settings, script_base=app.base).profiles))
     except TurngateError as error:
-        channel.sendall(_line(_failure(error, target) | {"refused": guard.refused}))
+        channel.sendall(_line(_failure(error, target) | guard.model_dump(include={"loaded", "refused"})))
         leave(2)
     guard.since = time.time()  # what is imported later
     code = 1
     try:
-        run_server(_serve(settings, app, channel, metrics, one_step_at_a_time=pace == "step"))
+        run_server(_serve(settings, app, channel, metrics, guard, one_step_at_a_time=pace == "step"))
         code = 0
     except typer.Exit as stopped:
         code = stopped.exit_code
@@ -93,9 +95,11 @@ def _require_accepted(guard: ImportGuard, files: list[Path]) -> None:
     """Require that no run has changed what the app reads besides its modules. An app may handle that a module is missing, too."""
     for file in files:
         with suppress(OSError, ImportError):
-            guard.read(file)
+            guard.read(str(file), file)
     if guard.refused:
-        raise ConfigurationError(f"{', '.join(guard.refused)} may have been changed by a run")
+        raise ConfigurationError(
+            f"{', '.join(path for path, _state in guard.refused.values())} may have been changed by a run"
+        )
 
 
 def _inherited(descriptor: str) -> socket.socket:
@@ -110,6 +114,7 @@ async def _serve(
     app: LoadedApp,
     channel: socket.socket,
     metrics: socket.socket | None,
+    guard: ImportGuard,
     *,
     one_step_at_a_time: bool,
 ) -> None:
@@ -134,6 +139,7 @@ async def _serve(
                 "base": str(app.base),
                 "server_places": sorted(map(str, SERVER_PLACES)),
                 "files": _own(list(map(str, app_files(app, settings, paced.profiles)))),
+                "loaded": guard.loaded,
             }
             writer.write(_line(ready))
             models = build_models(settings, script_base=app.base)

@@ -30,7 +30,7 @@ from turngate.domain.errors import ConfigurationError
 from turngate.domain.tools.tool import ToolManifest
 from turngate.models.registry import Models, ModelSettings
 from turngate.models.scripted import ScriptedModel
-from turngate.runtime.import_guard import ImportGuard
+from turngate.runtime.import_guard import ImportGuard, Seen
 from turngate.runtime.settings import Settings, environment_names
 from turngate.store import clock
 from turngate.store.database import Database
@@ -41,7 +41,7 @@ from turngate.wire.playground import PaceOrder, RunMessages, ScriptSteps, Trial,
 LOOK_SECONDS: Final = 0.3
 """Between two looks at the files' times. Two looks that are alike end a change, as editors write more than once."""
 MOST_FILES: Final = 5_000
-MOST_SPANS: Final = 500
+MOST_SPANS: Final = 10_000
 CLOCK_SECONDS: Final = 0.05
 """As far as the times of files may be earlier than the clock says: a tick of the kernel's."""
 PROCESS_END_SECONDS: Final = SIGN_OFF_SECONDS + 4
@@ -135,8 +135,9 @@ class Workshop:
     _began: datetime = field(default_factory=clock.now)
     _database: Database | None = None
     _server_places: tuple[Path, ...] = ()
-    _refused: dict[str, str] = field(default_factory=dict)
-    _accepted: dict[str, str] = field(default_factory=dict)
+    _refused: Seen = field(default_factory=dict)
+    _accepted: Seen = field(default_factory=dict)
+    _accepted_at: float = 0
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def try_call(self, order: TrialOrder) -> Trial:
@@ -183,28 +184,33 @@ class Workshop:
         ours, theirs = socket.socketpair()
         pace = PaceOrder(one_step_at_a_time=self.one_step_at_a_time)
         inherited = [theirs.fileno()] if self.metrics is None else [theirs.fileno(), self.metrics.fileno()]
+        began, guard = clock.now().timestamp() - CLOCK_SECONDS, await self._guard()
         with theirs:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", WORKER,  # -P: nothing beside the app is taken for a library
                 str(os.getpid()), str(theirs.fileno()), self.target, "step" if pace.one_step_at_a_time else "run",
-                "-" if self.metrics is None else str(self.metrics.fileno()), (await self._guard()).model_dump_json(),
+                "-" if self.metrics is None else str(self.metrics.fileno()),
                 env=self._environment(), pass_fds=inherited, stdin=asyncio.subprocess.DEVNULL,
                 process_group=0,  # Ctrl-C is for the process that stops the parts in order
             )  # fmt: skip
         reader, writer = await asyncio.open_connection(sock=ours, limit=MOST_LINE_BYTES)
         worker = RunningWorker(process, reader, writer, [], self.settings.stop_grace_seconds)
         self._started = [*(each for each in self._started if each.process.returncode is None), worker]
-        line = await reader.readline()
+        writer.write(guard.model_dump_json().encode() + b"\n")
+        line = b""
+        with contextlib.suppress(OSError):  # it has ended without reading that
+            line = await reader.readline()
         message: dict[str, Any] = {"error": f"the worker of {self.target} ended while it started; the log says why"}
         if line:
             message = json.loads(line)
-        self._refused = message.get("refused", {})
-        self.files |= {*message.get("files", ()), *self._refused}
+        seen = ImportGuard(loaded=message.get("loaded", {}), refused=message.get("refused", {}))
+        self._accepted, self._refused = self._accepted | seen.loaded, seen.refused
+        self.files |= {*message.get("files", ()), *(path for path, _state in self._refused.values())}
         if "error" in message:
             await worker.stop()
             self.error = message["error"]
             return False
-        former, self.error = self.worker, ""
+        former, self.error, self._accepted_at = self.worker, "", began
         worker.agents = message["agents"]
         self.worker, self.files = worker, set(message["files"])
         self.tools = _TOOLS.validate_python(message["tools"])
@@ -224,7 +230,7 @@ class Workshop:
             return ImportGuard(places=places)
         at = clock.now()
         async with self._database.read() as conn:
-            times = await executions.times_since(conn, self._began)
+            times = await executions.times(conn)
         return ImportGuard(
             places=places,
             spans=_merged(times),
@@ -232,6 +238,7 @@ class Workshop:
             of_servers=self._server_places,
             servers_since=self._began.timestamp(),
             accepted=self._accepted,
+            accepted_at=self._accepted_at,
         )
 
     def _environment(self) -> dict[str, str]:
@@ -275,7 +282,7 @@ class Workshop:
             self._note_end()
             now = await asyncio.to_thread(times_of, self.files | set(seen))
             changed = sorted(file for file, time in now.items() if file in seen and time != seen[file])
-            changed = changed or [file for file, state in self._refused.items() if self._accepted.get(file) == state]
+            changed = changed or [seen[0] for name, seen in self._refused.items() if self._accepted.get(name) == seen]
             if not changed:
                 seen = now
                 continue

@@ -252,10 +252,9 @@ async def of_run(conn: Connection, run_id: str) -> list[Execution]:
     return [Execution(**row) for row in (await conn.execute(query)).mappings()]
 
 
-async def times_since(conn: Connection, at: datetime) -> list[tuple[datetime, datetime | None]]:
-    """Return when handlers ran that hadn't ended by then, in order of start: from, and to; None: one still runs."""
-    start, end = executions.c.started_at, executions.c.ended_at
-    query = select(start, end).where(end.is_(None) | (end >= as_text(at))).order_by(start)
+async def times(conn: Connection) -> list[tuple[datetime, datetime | None]]:
+    """Return when handlers ran, in order of start: from, and to; None: one still runs."""
+    query = select(executions.c.started_at, executions.c.ended_at).order_by(executions.c.started_at)
     rows = (await conn.execute(query)).all()
     return [(from_text(each.started_at), None if each.ended_at is None else from_text(each.ended_at)) for each in rows]
 

@@ -97,9 +97,10 @@ KILLED_PARENT = f"""\
 import os, socket, subprocess, sys, time
 ours, theirs = socket.socketpair()
 subprocess.Popen(
-    [sys.executable, "-m", {WORKER!r}, str(os.getpid()), str(theirs.fileno()), "slow_app:app", "run", "-", "{{}}"],
+    [sys.executable, "-m", {WORKER!r}, str(os.getpid()), str(theirs.fileno()), "slow_app:app", "run", "-"],
     pass_fds=[theirs.fileno()],
 )
+ours.sendall(b"{{}}\\n")
 time.sleep(600)
 """
 
