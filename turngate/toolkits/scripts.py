@@ -27,9 +27,7 @@ from turngate.toolkits.text_files import MAX_TEXT_BYTES, content_stamp
 from turngate.toolkits.workspace import Place
 
 MAX_SCRIPTS: Final = 20
-UNCERTAIN: Final = (
-    "What this command runs isn't known: it may run other files than those shown below, or files that change."
-)
+UNCERTAIN: Final = "What this command runs isn't known: it may run other files than those shown, or files that change."
 _SOURCING: Final = frozenset({"source", "."})
 _RUN_FILES: Final = SHELLS | _SOURCING | {"make", "gmake", "bun", "deno", "pwsh"}
 _RUN_THE_FIRST: Final = SHELLS | _SOURCING | {"python", "perl", "ruby", "php", "lua", "node"}
