@@ -14,6 +14,7 @@ from typing import Final
 
 from turngate.domain.policy.protected import place_around
 from turngate.toolkits.confinement import descriptors
+from turngate.toolkits.confinement.sandbox import is_repository
 from turngate.toolkits.private_files import PRIVATE_FILES, PrivateFiles
 
 _KERNELS: Final = ("/proc", "/sys")
@@ -53,6 +54,11 @@ class Workspaces:
             return (
                 f"the workspace {workspace!r} is or lies in a directory {place!r}, and other programs obey what is written "
                 "there: name a directory outside of it"
+            )
+        if (repository := next(filter(is_repository, real.parents), None)) is not None:
+            return (
+                f"the workspace {workspace!r} lies in the repository '{repository}', whose files git obeys: name a directory "
+                "outside of it"
             )
         if _is_kernels(real):
             return f"the workspace {workspace!r} shows the system's processes or devices: name another directory"

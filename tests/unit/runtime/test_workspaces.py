@@ -98,8 +98,14 @@ def test_i13_a_directory_that_other_programs_obey_is_refused(data_dir: Path, sho
         assert "other programs obey" in (workspaces.refusal(str(shop / place)) or ""), place
     (tmp_path / "link").symlink_to(shop / ".git")
     assert "'.git'" in (workspaces.refusal(str(tmp_path / "link/hooks")) or "")
-    for place in (".config/app", ".local/share/app", "shop.git", ".cache", "git", ".github.io"):
-        (shop / place).mkdir(parents=True)
+    for part in ("HEAD", "objects", "refs", "hooks/below"):
+        (shop / "bare" / part).mkdir(parents=True)
+    for place in ("bare/hooks", "bare/hooks/below"):
+        assert f"lies in the repository '{shop}/bare', whose files git obeys" in (
+            workspaces.refusal(str(shop / place)) or ""
+        )
+    for place in ("bare", ".config/app", ".local/share/app", "shop.git", ".cache", "git", ".github.io"):
+        (shop / place).mkdir(parents=True, exist_ok=True)
         assert workspaces.refusal(str(shop / place)) is None, place
 
 

@@ -1211,6 +1211,22 @@ def test_a_fork_bomb_ends(run: Run) -> None:
     assert not [process for process in commands() if "sleep 10.25" in process]
 
 
+def test_i13_nothing_beside_the_launcher_takes_a_modules_place(workspace: Path, tmp_path: Path) -> None:
+    """I13: a directory that an agent makes in a checkout that Turngate runs from isn't run outside with the next command."""
+    (tmp_path / "temporary").mkdir()
+    sandbox = Sandbox(workspace=workspace, temporary=tmp_path / "temporary")
+    command = Confinement(backend="bubblewrap").command(["echo", "up"], sandbox, {"PATH": os.defpath})
+    checkout = tmp_path / "checkout"
+    shutil.copytree(Path(command.argv[3]).parent, checkout)
+    for name in ("descriptors", "held_places", "left_behind", "json", "turngate", "struct"):
+        (checkout / name).mkdir()
+        (checkout / name / "__init__.py").write_text(f"open('{tmp_path}/theirs', 'w')")
+    launcher = [*command.argv[:3], str(checkout / "launcher.py"), *command.argv[4:]]
+    ended = end_of(replace(command, argv=tuple(launcher), directory=checkout))
+    assert ended.stdout == "up\n", ended.stderr
+    assert not (tmp_path / "theirs").exists()
+
+
 def run_as_nobody(
     argv: list[str], sandbox: Sandbox, place: Path, hidden: tuple[Path, ...] = ()
 ) -> subprocess.CompletedProcess[str]:

@@ -13,7 +13,8 @@ from pathlib import Path
 from turngate.toolkits.confinement import system_paths
 from turngate.toolkits.confinement.held_places import Place
 from turngate.toolkits.confinement.launcher import PLACE
-from turngate.toolkits.confinement.sandbox import MIB, OBEYED, OF_REPOSITORY, Sandbox
+from turngate.toolkits.confinement.left_behind import OF_REPOSITORY
+from turngate.toolkits.confinement.sandbox import MIB, OBEYED, Sandbox, is_repository
 
 _COUNTS_IN_NAMESPACES = (5, 14)
 _SHARED_MEMORY = 1024 * MIB
@@ -129,8 +130,7 @@ def _obeyed(place: Path, sandbox: Sandbox) -> Iterator[Place]:
     for directory in dict.fromkeys(sandbox.changeable):
         if directory.is_relative_to(place):
             start = directory.relative_to(place).parts
-            is_repository = all((directory / name).exists() for name in ("HEAD", "objects", "refs"))
-            held_here = OF_REPOSITORY if is_repository else OBEYED
+            held_here = OF_REPOSITORY if is_repository(directory) else OBEYED
             for each in (*held_here, *(copies if directory == sandbox.workspace else ())):
                 yield each._replace(names=(*start, *each.names))
 

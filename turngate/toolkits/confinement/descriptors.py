@@ -9,9 +9,11 @@ Imports the standard library only: the launcher runs it by path. Sources: open(2
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import stat
+import struct
 import sys
 from collections.abc import Collection, Sequence
 
@@ -19,8 +21,11 @@ Inode = tuple[int, int]
 """Device and number."""
 
 _ENTER = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC if hasattr(os, "O_PATH") else os.O_RDONLY | os.O_NOFOLLOW
+_OPENAT2, _NO_LINKS, _BENEATH = 437, 0x04, 0x08
 _MOST_LINKS = 40
 """As many as the kernel follows."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class LinkError(OSError):
@@ -117,6 +122,20 @@ class _Way:
         self.open.append(directory)
         if not self.is_guarded and inode(directory) in (self._agents_write or ()):
             self._guarded_from = len(self.open) - 1
+
+
+def open_beneath(directory: int, path: str, flags: int) -> int:
+    """Open a relative path below an open directory by one system call, which is fast; Linux only. The caller closes it.
+
+    Unlike :func:`open_below` it doesn't say where there is a link. With O_PATH and O_NOFOLLOW, the last name may be one.
+
+    Raises OSError: it can't be opened, is longer than 4,095 bytes, or there is a link in it. Source: openat2(2).
+    """
+    how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, _NO_LINKS | _BENEATH)
+    opened = int(_libc.syscall(_OPENAT2, directory, os.fsencode(path), how, ctypes.c_size_t(len(how))))
+    if opened < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
+    return opened
 
 
 def open_below(directory: int, names: Sequence[str]) -> int:

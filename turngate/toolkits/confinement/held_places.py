@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from turngate.toolkits.confinement import descriptors
 else:
     try:
-        import descriptors
-    except ImportError:
         from turngate.toolkits.confinement import descriptors
+    except ImportError:  # the launcher has loaded it
+        import descriptors
 
 _OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT, _MOUNT_SETATTR = 428, 429, 430, 431, 432, 442
 """The same on every architecture."""

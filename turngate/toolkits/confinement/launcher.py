@@ -16,6 +16,8 @@ Run by path, before any of our modules is imported: ``python -I -S launcher.py C
   out of reach; ``open``: those among them that aren't. ``RESOLVER`` among the arguments becomes the number
   of a file that names slirp4netns's resolver
 * ``held``: with bubblewrap only, directory → the places below it that ``held_places`` holds
+* ``changeable``: the directories that the program may change, for ``left_behind``
+* ``obeyed``: what other programs obey at the top of each
 * ``held_folder``: where it notes what it makes for that
 
 The launcher stays as the parent, outside of the confinement: the program can't signal it, so it can't get rid of it. It counts
@@ -42,17 +44,25 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.util import module_from_spec, spec_from_file_location
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from turngate.toolkits.confinement import descriptors, held_places
+    from turngate.toolkits.confinement import descriptors, held_places, left_behind
 else:
     try:
-        from turngate.toolkits.confinement import descriptors, held_places
+        from turngate.toolkits.confinement import descriptors, held_places, left_behind
     except ImportError:  # run by path, without our packages
-        sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
-        import descriptors
-        import held_places
+
+        def _beside(name: str) -> ModuleType:
+            """Load a module by its file. A search would find a directory of that name first, and who may make one is unknown."""
+            spec = spec_from_file_location(name, f"{__file__.rpartition('/')[0]}/{name}.py")
+            sys.modules[name] = module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[name])
+            return sys.modules[name]
+
+        descriptors, held_places, left_behind = map(_beside, ("descriptors", "held_places", "left_behind"))
 
 PLACE = "PLACE:"
 CANNOT_CONFINE = 126
@@ -118,13 +128,16 @@ def main() -> None:
     for name, value in order["limits"].items():
         _limit(getattr(resource, name), value)
     code = bytes.fromhex(order["filter"])
+    looks = [_look(path, order["obeyed"]) for path in order["changeable"]]
     if order["bubblewrap"]:
         files = {"FILTER": code, "RESOLVER": f"nameserver {_RESOLVER}\n".encode()}
         options = program.index("--")
         program = [*(_number_of(argument, files) for argument in program[:options]), *program[options:]]
+        _hold_submodules(order["held"], looks)
         child, mountpoints = _start_bubblewrap(program, order)
-        _supervise(child, order["processes"], spared=True, mountpoints=mountpoints)
-    _supervise(_start(program, prepare=lambda: _confine(order, code)), order["processes"])
+        _supervise(child, order["processes"], lambda: _finish(looks, mountpoints), spared=True)
+    child = _start(program, prepare=lambda: _confine(order, code))
+    _supervise(child, order["processes"], lambda: _finish(looks, None))
 
 
 def _confine(order: dict[str, Any], code: bytes) -> None:
@@ -172,6 +185,13 @@ def _open_exactly(path: str) -> int:
         _end(path, error)
 
 
+def _look(directory: str, obeyed: list[str]) -> left_behind.LeftBehind:
+    try:
+        return left_behind.LeftBehind(directory, obeyed)
+    except OSError as error:
+        _end(directory, error)
+
+
 def _enter(directory: str) -> None:
     try:
         os.fchdir(_open_exactly(directory))
@@ -202,16 +222,14 @@ def _let_go_of(*standard: int) -> None:
         os.dup2(nothing, number)
 
 
-def _supervise(
-    child: int, most: int, *, spared: bool = False, mountpoints: held_places.Mountpoints | None = None
-) -> NoReturn:
+def _supervise(child: int, most: int, finish: Callable[[], None], *, spared: bool = False) -> NoReturn:
     """Wait for the program, pass on signals, count its processes; then kill what is left, and end as the program did.
 
     Args:
         child: the program.
         most: how many processes and threads there may be at once.
+        finish: what is done once nothing of the program runs any more.
         spared: the child gets no signal that is passed on. bubblewrap would end at once, and all in it, without last words.
-        mountpoints: what was made for the sandbox, and is removed in the end.
     """
     _die_with_parent(END_ALL)
     _let_go_of(0, 1)  # or a program that closes its input and output could not say so
@@ -236,18 +254,24 @@ def _supervise(
             code = KILLED
         if code is not None:
             _kill_all()
-            if mountpoints is not None:
-                _tell_replaced(mountpoints.replaced())
-                with suppress(OSError, ValueError):  # the next command tries again
-                    mountpoints.remove()
+            finish()
             os._exit(code)
 
 
-def _tell_replaced(names: list[str]) -> None:
-    """Say that places have not been protected to the end: a mount is of a file or directory, and ends with its name."""
-    if names:
+def _finish(looks: list[left_behind.LeftBehind], mountpoints: held_places.Mountpoints | None) -> None:
+    """Remove what was made for the sandbox, and say what was not protected to the end and what other programs would obey."""
+    replaced: list[str] = []
+    if mountpoints is not None:
+        replaced = mountpoints.replaced()
+        with suppress(OSError, ValueError):  # the next command tries again
+            mountpoints.remove()
+    lines: list[str] = []
+    if replaced:  # a mount is of a file or directory, and ends with its name
         what = "was replaced or removed from outside while this command ran, so the command may have changed it since"
-        sys.stderr.write(f"turngate: {', '.join(names)} {what}: look at it\n")
+        lines.append(f"{', '.join(replaced)} {what}: look at it")
+    lines += [sentence for look in looks for sentence in look.report(replaced)]
+    with suppress(OSError):  # no one reads it any more
+        sys.stderr.write("".join(f"turngate: {line}\n" for line in lines))
         sys.stderr.flush()
 
 
@@ -299,6 +323,23 @@ def _signal(processes: list[int], number: int) -> None:
     for process in processes:
         with suppress(OSError):  # it has ended meanwhile
             os.kill(process, number)
+
+
+def _hold_submodules(held: dict[str, list[Any]], looks: list[left_behind.LeftBehind]) -> None:
+    """Add the repositories where the operator's git goes by itself to what is held, but for those in what is only read."""
+    for look in looks:
+        for directory, listed in held.items():
+            if look.path != directory and not look.path.startswith(f"{directory}/"):
+                continue
+            start = tuple(look.path.removeprefix(directory).split("/")[1:])
+            fixed = {tuple(names): how for names, how, *_rest in listed}
+            for place in look.submodules():
+                names = (*start, *place.names)
+                if names not in fixed and not any(
+                    fixed.get(names[:many]) in {"read", "hide"} for many in range(len(names))
+                ):
+                    listed.append(place._replace(names=names))
+            listed.sort(key=lambda each: len(each[0]))
 
 
 def _start_bubblewrap(program: list[str], order: dict[str, Any]) -> tuple[int, held_places.Mountpoints | None]:

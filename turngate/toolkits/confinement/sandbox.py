@@ -9,20 +9,12 @@ from typing import Final, Literal
 
 from turngate.domain.policy.protected import HELD
 from turngate.toolkits.confinement.held_places import Place
+from turngate.toolkits.confinement.left_behind import OF_REPOSITORY
 
 Backend = Literal["bubblewrap", "landlock", "user"]
 """How this machine confines. ``user``: by running as another user of the system."""
 
 MIB: Final = 1024 * 1024
-OF_REPOSITORY: Final = (
-    *(Place((name,), "read", "/") for name in ("hooks", "info", "modules", "worktrees", "remotes", "branches")),
-    *(Place((name,), "read", "") for name in ("config", "config.worktree")),
-    Place(("commondir",), "read", ".\n"),
-)
-"""All of a repository from which git takes commands, or learns where they are; a commit needs none of it.
-
-``commondir`` can't be empty: ``.`` means the repository itself. Source: gitrepository-layout(5).
-"""
 OBEYED: Final = (
     *(Place((name,), "read", "/") for name in sorted(HELD)),
     Place((".git",), "keep", "/"),
@@ -36,6 +28,11 @@ An absent one is a directory while a command runs, because git commits no empty 
 becoming a repository itself, which git would take for one once ``.git/HEAD`` is gone: afterwards it has no ``refs``, and
 meanwhile git ends where ``commondir`` is a directory. So ``commondir`` is made first, and removed last.
 """
+
+
+def is_repository(directory: Path) -> bool:
+    """Whether git takes a directory for a repository itself, without a work tree, such as ``project.git``. Blocking."""
+    return all((directory / name).exists() for name in ("HEAD", "objects", "refs"))
 
 
 @dataclass(frozen=True, kw_only=True)
