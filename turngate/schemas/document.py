@@ -138,7 +138,7 @@ class Document:
                 target = target[int(name)] if isinstance(target, list) else target[name]
         except (LookupError, TypeError, ValueError):
             raise UnusableSchemaError(
-                f"refers to {reference[:200]!r}, which is not in it. References are never fetched: put the "
+                f"refers to {reference[:200]!r}, which it does not hold. References are never fetched: put the "
                 'definition under "$defs" and refer to "#/$defs/NAME"'
             ) from None
         return target
