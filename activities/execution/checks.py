@@ -73,6 +73,12 @@ async def refuse_dry_run(door: Door) -> Redemption | None:
     return await door.refuse(results.diverged(door.call.tool_name)) if door.run.is_dry else None
 
 
+async def require_logged_answer(door: Door) -> Redemption | None:
+    """Require that the log has the answer by which the call would start or end. Raises ApplicationError as the door does."""
+    await door.require_logged_answer()
+    return None
+
+
 async def resume_start(door: Door) -> Redemption | None:
     """Resume a call that was let through before and has no result, in place of letting it through again."""
     if door.execution is None:
@@ -299,6 +305,7 @@ async def require_allow(door: Door) -> Redemption | None:
 CHECKS: Final[tuple[Check, ...]] = (
     keep_result,
     refuse_dry_run,
+    require_logged_answer,
     resume_start,
     lost_calls.stop_here,
     wait_for_decision,

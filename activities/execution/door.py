@@ -6,9 +6,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final, Self
+
+from temporalio.exceptions import ApplicationError
 
 from turngate.activities.engine.engine import Engine
 from turngate.activities.engine.rules import RulesInForce
@@ -19,6 +22,7 @@ from turngate.activities.execution.settlement import CallResult, Start
 from turngate.activities.planning.control_calls import read_control_call
 from turngate.activities.planning.origins import StepOrigins
 from turngate.activities.planning.requests import Question, rendered_summary, request_id_of, still_waiting_call
+from turngate.domain import contract
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import RunToolInput
 from turngate.domain.digest import derived_id, idempotency_key
@@ -45,6 +49,8 @@ from turngate.store.runs import calls, executions, runs
 
 OTHER_CALL: Final = "the call or its tool is not what was shown when it was allowed; send it again"
 MOVED_ON = "another attempt moved this execution on; looking again"
+NO_ONES: Final = frozenset({"pending", "expired", "cancelled"})
+"""How a request is as no person's answer leaves it."""
 MAX_PRECONDITION_CHARS = 300
 """Of a precondition, in the reason why a person is asked again."""
 
@@ -212,6 +218,26 @@ class Door:
             return request.digest, request
         decision = await requests.decision(self.conn, request.decision_id)
         return None if decision is None else (decision.digest, request)
+
+    async def require_logged_answer(self) -> None:
+        """Raise ApplicationError, not retryable, where the log doesn't have the answer that the store has to the request (I15).
+
+        Then no one knows whether a person gave it, so nothing is done in their name, and the run fails.
+        """
+        request = self.request
+        if request is None or request.status in NO_ONES:
+            return
+        rows: list[tuple[str, Mapping[str, Any]]] = [("requests", vars(request)), ("calls", vars(self.call))]
+        if request.decision_id is not None and request.verb != "approve":
+            decision = await requests.decision(self.conn, request.decision_id)
+            rows += [] if decision is None else [("decisions", vars(decision))]
+        different = await evidence.rows_difference(self.conn, rows, chains=[self.run.id])
+        if different is not None:
+            why = (
+                f"the answer to request {request.id} was changed in the database after it was given, or no one gave it "
+                f"({different.problem}): nothing was done because of it. `turngate audit verify` says what was changed"
+            )
+            raise ApplicationError(why, "configuration", type=contract.ERROR_CONFIGURATION, non_retryable=True)
 
     async def judge(self, digest: str, *, decided: bool) -> Verdict | Failure:
         """Return what policy says now of the bytes about to run, or why they must not: not what was shown, or denied.

@@ -27,6 +27,7 @@ from turngate.models.registry import Models, ModelSettings
 from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.events import events
+from turngate.store.evidence import opening_event, planned_digests
 from turngate.store.requests import requests
 from turngate.store.runs import calls, executions
 
@@ -104,6 +105,20 @@ class CallAtDoor:
             await requests.insert_all(conn, [request])
             won = {"decision_id": "d1", "verb": "approve", "by": "vic"}
             await requests.settle(conn, request.id, requests.Ending(status="approved", at=now() - ago, **won))
+            decided = await requests.get(conn, request.id)
+            assert decided is not None
+            names = ("status", "verb", "decision_id", "approvals")
+            payload = {name: getattr(decided, name) for name in names} | {"by": "vic", "at": decided.decided_at}
+            responded = {"step": 1, **events.digests(**planned_digests([self.call]))}
+            await events.append(
+                conn,
+                self.run.id,
+                [
+                    ("step.responded", responded),
+                    opening_event(request),
+                    ("request.decided", {"request_id": request.id, **payload}),
+                ],
+            )
         return request
 
     async def begin(self, state: str = "executing", *, starts: int = 1) -> None:

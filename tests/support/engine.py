@@ -21,6 +21,7 @@ from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
 
 from turngate.activities.execution.lost_calls import STOPPED_WORKER
 from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.requests import apply
 from turngate.approvals_api.requests import decide as decide_request
 from turngate.approvals_api.runs import control
 from turngate.approvals_api.runs import start as start_run
@@ -35,6 +36,7 @@ from turngate.domain.identity import ROLE_SCOPES
 from turngate.domain.policy.judge import Judge
 from turngate.domain.policy.policy import Policy
 from turngate.domain.policy.terms import Role
+from turngate.domain.requests import Verb
 from turngate.domain.runs.budgets import Price
 from turngate.domain.tools.references import SecretResolver
 from turngate.domain.tools.tool import Tool
@@ -328,6 +330,17 @@ class Stack(EngineHarness):
             return next((each for each in await self.events(run) if each.type == kind), None)
 
         return await until(look, f"event {kind}")
+
+    async def record(
+        self, request: requests.Request, verb: Verb, *, decision_id: str, by: str = "operator", **content: Any
+    ) -> None:
+        """Leave what a server leaves that dies before its signal: the store has the decision, and the run doesn't know."""
+        order = DecisionOrder(verb=verb, digest=request.digest, **content)
+        decision = requests.new_decision(order, decision_id=decision_id, request_id=request.id, by=by)
+        async with self.database.write() as conn:
+            held = await requests.hold(conn, request.id)
+            assert held is not None
+            await apply.win(conn, held, replace(OPERATOR, name=by), decision)
 
     def workflow(self, run: runs.Run) -> WorkflowHandle[Any, Any]:
         return self.client.get_workflow_handle(run.id)

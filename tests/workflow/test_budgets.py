@@ -21,11 +21,8 @@ from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import Usage
 from turngate.domain.errors import ForbiddenError, InvalidInputError
 from turngate.domain.tools.results import Failure
-from turngate.store.clock import now
 from turngate.store.database import Database
-from turngate.store.requests import requests
 from turngate.toolkits.control_calls import wait_until
-from turngate.wire.orders import DecisionOrder
 
 LOOK = says("Looking.", call("look", '{"name": "a"}', "a"), call("look", '{"name": "b"}', "b"))
 
@@ -250,18 +247,12 @@ async def test_i2_a_model_cannot_extend_its_budget(client: Client, sqlite: Datab
 async def test_i5_a_lost_run_still_asks_for_more(client: Client, sqlite: Database, bench: Bench, decided: bool) -> None:
     """I5: a recovered run waits at the same request; one approved meanwhile is carried out, once."""
     limits = Limits(steps=2, when_used_up="ask")
-    tampered = "a decision is written past the API" if decided else ""
-    async with stack(client, sqlite, bench.look, model=spends(), limits=limits, tampered=tampered) as engine:
+    async with stack(client, sqlite, bench.look, model=spends(), limits=limits) as engine:
         run = await engine.start()
         request = await engine.request(run, tool="extend_budget")
         await engine.workflow(run).terminate("lost")
         if decided:  # recorded, and the workflow that would have carried it out is gone
-            async with sqlite.write() as conn:
-                order = DecisionOrder(verb="approve", digest=request.digest)
-                named = {"decision_id": "d", "request_id": request.id, "by": "boss"}
-                await requests.add_decision(conn, requests.new_decision(order, **named))
-                won = {"status": "approved", "decision_id": "d", "verb": "approve", "by": "boss"}
-                await requests.settle(conn, request.id, requests.Ending(at=now(), **won))
+            await engine.record(request, "approve", decision_id="d", by="boss")
         report = await recover.recover(engine.services, None, by="cli:me")
         assert [each.outcome for each in report] == ["recovered"]
         if not decided:

@@ -32,7 +32,6 @@ from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import executions
 from turngate.store.tables import calls as calls_table
-from turngate.store.tables import requests as requests_table
 
 
 def paying() -> ListModel:
@@ -235,19 +234,10 @@ async def test_i4_the_store_names_the_winner_when_a_crash_ate_its_answer(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """I4: a decision recorded just before a crash wins; a later one learns that, and the run follows the first."""
-    tampered = "a decision is written without its event"
-    async with stack(client, sqlite, bench.pay, model=paying(), tampered=tampered) as engine:
+    async with stack(client, sqlite, bench.pay, model=paying()) as engine:
         run = await engine.start()
         request = await engine.request(run)
-        # What an API leaves that dies between the record and the signal: the store knows, the workflow does not.
-        async with sqlite.write() as conn:
-            await conn.execute(
-                update(requests_table)
-                .where(requests_table.c.id == request.id)
-                .values(
-                    status="approved", decision_id="first", verb="approve", decided_by="ann", decided_at="2026-01-01"
-                )
-            )
+        await engine.record(request, "approve", decision_id="first", by="ann")
         with pytest.raises(ConflictError) as refused:
             await engine.decide(request, "reject", by=person("bob"))
         assert (refused.value.details["decision_id"], refused.value.details["decided_by"]) == ("first", "ann")

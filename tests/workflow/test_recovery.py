@@ -31,7 +31,6 @@ from turngate.store.events import events
 from turngate.store.requests import requests
 from turngate.store.runs import executions, runs
 from turngate.store.tables import agents as agents_table
-from turngate.wire.orders import DecisionOrder
 
 PAY = call("pay", '{"cents": 5}', "p")
 WORK = call("work", "{}", "w")
@@ -206,20 +205,14 @@ async def test_i3_an_answer_to_an_unknown_outcome_counts_after_the_loss(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """I3: a person's word that it did not happen starts the call again once, though the workflow was lost with the word."""
-    model, tampered = ListModel(says(WORK), DONE), "a decision is written past the API"
-    async with stack(client, sqlite, working(bench), model=model, working=False, tampered=tampered) as engine:
+    async with stack(client, sqlite, working(bench), model=ListModel(says(WORK), DONE), working=False) as engine:
         async with engine.worker(graceful_shutdown_seconds=0):
             run = await engine.start()
             await bench.started.wait()
         async with engine.worker():
             outcome = await engine.request(run, kind="outcome")
         await lose(engine, run)
-        async with sqlite.write() as conn:  # as a decision leaves it when the workflow's task is lost
-            order = DecisionOrder(verb="respond", digest=outcome.digest, outcome="did_not_happen")
-            named = {"decision_id": "dec", "request_id": outcome.id, "by": "operator"}
-            await requests.add_decision(conn, requests.new_decision(order, **named))
-            won = {"status": "responded", "decision_id": "dec", "verb": "respond", "by": "operator"}
-            await requests.settle(conn, outcome.id, requests.Ending(at=now(), **won))
+        await engine.record(outcome, "respond", decision_id="dec", outcome="did_not_happen")
         bench.release.set()
         await recovered_at(engine, run, 1)
         async with engine.worker():

@@ -11,15 +11,12 @@ from support.tools import Bench
 from temporalio.client import Client
 
 from turngate.approvals_api.recovery import redelivery
-from turngate.domain.requests import STATUS_OF_VERB, Verb
+from turngate.domain.requests import Verb
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
-from turngate.store.events import events
 from turngate.store.requests import requests
 from turngate.store.runs import runs
-from turngate.store.tables import requests as requests_table
-
-PAST_THE_API = "a decision is written past the API"
+from turngate.store.tables import metadata
 
 
 def paying() -> ListModel:
@@ -29,12 +26,7 @@ def paying() -> ListModel:
 async def lose_the_update(engine: Stack, run: runs.Run, verb: Verb) -> requests.Request:
     """Leave what a server leaves that dies before the workflow task is complete: the store knows, the run does not."""
     request = await engine.request(run)
-    decided = {"status": STATUS_OF_VERB[verb], "decision_id": "lost", "verb": verb, "decided_by": "ann"}
-    async with engine.database.write() as conn:
-        query = update(requests_table).where(requests_table.c.id == request.id)
-        await conn.execute(query.values(**decided, decided_at=as_text(now())))
-        payload = {"request_id": request.id, "decision_id": "lost", "verb": verb}
-        await events.append(conn, run.id, [("request.decided", payload)])
+    await engine.record(request, verb, decision_id="lost", by="ann")
     return request
 
 
@@ -47,7 +39,7 @@ async def test_i5_a_decision_whose_update_was_lost_is_sent_again(
     client: Client, database: Database, bench: Bench
 ) -> None:
     """I5: a run that waits for a decision the store already has gets it when the API starts; sent twice, it runs once."""
-    async with stack(client, database, bench.pay, model=paying(), tampered=PAST_THE_API) as engine:
+    async with stack(client, database, bench.pay, model=paying()) as engine:
         run = await engine.start()
         await lose_the_update(engine, run, "approve")
         await redelivery.redeliver_earlier(engine.services)
@@ -57,11 +49,41 @@ async def test_i5_a_decision_whose_update_was_lost_is_sent_again(
         assert (await engine.executions(run))["c1"].decision_id == "lost"
 
 
+FORGED = {
+    "approved": ("requests", {"status": "approved", "verb": "approve"}),
+    "edited": ("calls", {"edited_input": '{"cents": 9}'}),
+    "by another": ("requests", {"decided_by": "otto"}),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+async def test_i15_an_answer_that_no_one_gave_starts_nothing(
+    client: Client, database: Database, bench: Bench, forged: str
+) -> None:
+    """I15: a call whose row or request was changed to say that someone approved it as it is does not run; the run fails."""
+    name, values = FORGED[forged]
+    async with stack(client, database, bench.pay, model=paying(), tampered="a row is changed") as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        if forged == "approved":
+            values |= {"decision_id": "forged", "decided_by": "otto", "decided_at": as_text(now())}
+        else:
+            await engine.record(request, "approve", decision_id="given")
+        table = metadata.tables[name]
+        async with database.write() as conn:
+            await conn.execute(update(table).where(table.c.run_id == run.id).values(**values))
+        assert await redelivery.redeliver(engine.services, request.id)
+        ended = await engine.ended(run)
+        assert (ended.status, ended.error_class) == ("failed", "configuration")
+        assert f"the answer to request {request.id} was changed in the database" in ended.reason
+        assert bench.paid == []
+
+
 async def test_i5_decisions_are_looked_at_once_a_few_seconds_after_they_were_made(
     client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I5: a running API follows the decisions: none before its time, none twice."""
-    async with stack(client, sqlite, bench.pay, model=paying(), tampered=PAST_THE_API) as engine:
+    async with stack(client, sqlite, bench.pay, model=paying()) as engine:
         seq = await redelivery.redeliver_earlier(engine.services)
         run = await engine.start()
         request = await lose_the_update(engine, run, "approve")

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from operator import itemgetter
@@ -80,6 +80,8 @@ OF_ERASED: Final = {
 """The tables that :func:`rows_digest` is over, by their names in it."""
 OF_ANY_RUN: Final = ("messages", "queued_messages")
 """Tables whose rows name a run that the database doesn't require to be there."""
+OF_RUNS: Final = frozenset(kind for kind, facts in FACTS.items() if any(each.table == "runs" for each in facts))
+"""Events about their own run, which their payload doesn't name."""
 BY_REQUEST: Final = ("decisions", "approvals", "comments", "views", "grants")
 """Tables whose rows name a request, not a run."""
 
@@ -166,19 +168,23 @@ async def first_of_runs(conn: Connection, run_ids: Sequence[str]) -> ChainBreak 
     return None
 
 
-async def row_difference(
-    conn: Connection, table: str, row: Row, *, chains: Select[Any] | Sequence[str]
+async def rows_difference(
+    conn: Connection, rows: Sequence[tuple[str, Row]], *, chains: Select[Any] | Sequence[str]
 ) -> ChainBreak | None:
-    """Compare one row with the events that name it: before the engine does something because of it, in a person's name.
+    """Compare rows with the events that name them: before something is done or shown because of them, in a person's name.
 
-    ``chains``: whose events may name it. A row of a table that is accounted for differs if none does.
+    ``rows``: with their tables. ``chains``: whose events may name them. A row that was added past Turngate differs, too.
     """
-    ledger, run_ids = Ledger(of_run=TABLES[table].of_run), set[str]()
-    for event in await audit.naming(conn, _row_id(table, row), chains=chains):
+    ids = {str(row[name])[: TABLES[table].key_chars] for table, row in rows for name in TABLES[table].key}
+    types = OF_RUNS if any(table == "runs" for table, _row in rows) else ()
+    named, nonces = await audit.naming(conn, ids, chains=chains, types=types)
+    ledger = Ledger(of_run=TABLES[rows[0][0]].of_run)
+    for event in named:
         ledger.add(event)
-        run_ids.add(event.run_id)
-    nonces = (await conn.execute(select(runs.c.nonce).where(runs.c.id.in_(run_ids)))).scalars()
-    return next(ledger.of_row(table, row, ("", secret_of(conn), *nonces)), None)
+    for table, row in rows:
+        for different in (*ledger.of_row(table, row, ("", secret_of(conn), *nonces)), *ledger.unaccounted(table, row)):
+            return different
+    return None
 
 
 async def first_in_store(conn: Connection, ledger: Ledger) -> ChainBreak | None:
@@ -325,6 +331,15 @@ class Ledger:
                 changed = changed_column(kind, row, keys, logged.digest)
                 if changed is not None:
                     yield _differs(logged.event, f"{named}, {changed}: it is not as {logged.event.type} wrote it")
+
+    def unaccounted(self, table: str, row: Row, *, but: Collection[str] = ()) -> Iterator[ChainBreak]:
+        """Yield columns with a value that must have a digest in the log, and have none. ``but``: kinds that need none."""
+        row_id = _row_id(table, row)
+        for kind, digested in DIGESTS.items():
+            if digested.table == table and kind not in but and (kind, row_id) not in self.digests:
+                column = next((name for name in digested.columns if row[name] is not None), None)
+                if column is not None:
+                    yield _differs(None, f"{table} {row_id}, {column}: no event accounts for it")
 
     def missing(self, seen: Collection[tuple[str, str]], *, but: Collection[str] = ()) -> Iterator[ChainBreak]:
         """Yield the rows that the log has events of, and that are not among those ``seen``. ``but``: ids that may lack."""
@@ -481,16 +496,11 @@ class _RunEvidence:
     def _unaccounted(self, but: Collection[str]) -> Iterator[ChainBreak]:
         """Yield columns with a value that must have a digest in the log, and have none."""
         answered = dict(self._answers())
-        for kind, digested in DIGESTS.items():
-            if digested.table not in self.rows:
-                continue
-            skipped = {*but, *(answered if kind == "result" else ())}
-            for row in self.rows[digested.table]:
-                row_id = _row_id(digested.table, row)
-                column = next((name for name in digested.columns if row[name] is not None), None)
-                if column is not None and row_id not in skipped and (kind, row_id) not in self.ledger.digests:
-                    named = f"{digested.table} {row_id}, {column}"
-                    yield _differs(None, f"{named}: no event accounts for it", self.run_id)
+        for table, rows in self.rows.items():
+            for row in (each for each in rows if _row_id(table, each) not in but):
+                is_answered = table == "calls" and row["tool_call_id"] in answered
+                for different in self.ledger.unaccounted(table, row, but={"result"} if is_answered else ()):
+                    yield replace(different, run_id=self.run_id)
 
     def _overrides(self) -> Iterator[ChainBreak]:
         """Yield stored overrides that are not those of the digest which names them, if the run has any."""

@@ -26,7 +26,9 @@ CLOCKS_APART: Final = timedelta(minutes=5)
 
 _NEXT = events.alias("next_event")
 _HEADS: Final = (
-    select(chain.c.event_hash).where(chain.c.id == events.c.run_id, chain.c.event_count == events.c.run_seq)
+    select(chain.c.event_hash)
+    .where(chain.c.id == events.c.run_id, chain.c.event_count == events.c.run_seq)
+    .correlate(events)
     for chain in (runs, event_chains)
 )
 _NEXT_HASH: Final = func.coalesce(
@@ -143,15 +145,24 @@ async def every(conn: Connection, *, since: int = 1, run_id: str | None = None) 
         count, last = len(rows), max((row["seq"] for row in rows), default=last)
 
 
-async def naming(conn: Connection, row_id: str, *, chains: Select[Any] | Sequence[str]) -> list[ChainedEvent]:
+async def naming(
+    conn: Connection, row_ids: Collection[str], *, chains: Select[Any] | Sequence[str], types: Collection[str] = ()
+) -> tuple[list[ChainedEvent], set[str]]:
     """Return the events of these chains that name a row, oldest first, without what was added or changed past Turngate.
 
-    An event counts if its hash is over its content, and if the next one, or the chain's head, has that hash.
+    With them the nonces of their runs. An event counts if its hash is over its content, and if the next one, or the chain's
+    head, has that hash. ``types``: events that count without naming a row.
     """
-    named = events.c.payload.contains(json.dumps(row_id, ensure_ascii=False), autoescape=True)
-    query = select(events).where(events.c.run_id.in_(chains), named, events.c.hash == _NEXT_HASH)
-    rows = (await conn.execute(query.order_by(events.c.seq))).mappings()
-    return [each for each in (ChainedEvent(**row) for row in rows) if each.has_its_hash]
+    named = [events.c.payload.contains(json.dumps(each, ensure_ascii=False), autoescape=True) for each in row_ids]
+    query = (
+        select(events, runs.c.nonce)
+        .outerjoin(runs, runs.c.id == events.c.run_id)
+        .where(events.c.run_id.in_(chains), or_(*named, events.c.type.in_(types)), events.c.hash == _NEXT_HASH)
+        .order_by(events.c.seq)
+    )
+    rows = [dict(row) for row in (await conn.execute(query)).mappings()]
+    nonces = {str(row.pop("nonce") or "") for row in rows}
+    return [each for each in (ChainedEvent(**row) for row in rows) if each.has_its_hash], nonces
 
 
 async def hashes(conn: Connection, first: int, last: int) -> list[str]:

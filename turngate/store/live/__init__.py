@@ -1,1 +1,1 @@
-"""What only watchers read: deltas and progress. Swept away, no part of the log."""
+"""What goes to and comes from live runs: messages to them; deltas and progress for watchers, which are swept away."""

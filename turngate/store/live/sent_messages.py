@@ -32,7 +32,7 @@ async def waiting(conn: Connection, run: Run) -> list[QueuedMessage]:
 async def _why_refused(conn: Connection, run: Run, message: QueuedMessage) -> str | None:
     """Return why a message doesn't count; None: it does. It may have been sent to an earlier run of the conversation."""
     around = select(runs.c.id).where(runs.c.conversation_id == run.conversation_id)
-    different = await evidence.row_difference(conn, "queued_messages", vars(message), chains=around)
+    different = await evidence.rows_difference(conn, [("queued_messages", vars(message))], chains=around)
     if different is not None:
         return different.problem
     taken = await conn.execute(select(messages.c.id).where(messages.c.id == message.id))
