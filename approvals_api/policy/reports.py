@@ -71,9 +71,7 @@ async def explain_call(services: Services, question: PolicyQuestion) -> Explanat
         unattended=question.unattended,
         defaults=known.tool.defaults_of(question.args),
     )
-    notes = list(known.notes)
-    if by_code := known.tool.made_by_code(question.args):
-        notes.append(f"Only the app knows what the tool takes for {', '.join(by_code)}, which the call leaves out.")
+    notes = [*known.notes, *known.tool.unread(question.args)]
     return explain(known.rules, call, grants=known.grants, notes=notes, used=known.used)
 
 

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import itertools
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, BeforeValidator, Field
 
 from turngate import Policy, Rule
+from turngate.cli.commands.policy.trials import explained
 from turngate.domain.policy.grants import Grant, GrantPattern
 from turngate.domain.policy.policy import evaluate
+from turngate.domain.tools.declare import interaction_tool
 from turngate.domain.tools.known_tools import KnownConfinement, KnownTool, known
 from turngate.domain.tools.tool import ProcessConfinement
 from turngate.policies.explain import AskedCall, examine, explain, in_order, in_words, rule_views, why_not
 from turngate.policies.facts import call_facts
 from turngate.toolkits.coding import coding_toolkit
 from turngate.toolkits.shell import BashParams
+from turngate.wire.orders import PolicyQuestion
 
 RUN = KnownTool(name="run_command", effect="once", own_ask="always")
 
@@ -242,6 +246,33 @@ def test_what_always_asks_is_explained_as_the_engine_answers() -> None:
         params=BashParams(command="ls", network=True),
     )
     assert explain(in_order(("file", Policy(rule=[everything]))), call).rule == "network"
+
+
+def trimmed(value: Any) -> Any:
+    return value.strip() if isinstance(value, str) else value
+
+
+class Plain(BaseModel):
+    path: str
+    keep: list[str] = []
+
+
+class Trimmed(BaseModel):
+    path: Annotated[str, BeforeValidator(trimmed)]
+
+
+class Stamped(BaseModel):
+    path: str = Field(default_factory=lambda: "/srv")
+
+
+@pytest.mark.parametrize(("params", "is_said"), [(Plain, False), (Trimmed, True), (Stamped, True)])
+def test_what_no_validator_has_read_is_said(params: type[BaseModel], is_said: bool) -> None:
+    """Where the tool's own code reads the arguments, and wherever that isn't known."""
+    delete = interaction_tool(name="delete", description="", params=params, answer=Plain)
+    notes = known(delete).unread('{"path": " /srv "}')
+    assert any("validators of delete were not applied" in each for each in notes) == is_said
+    question = PolicyQuestion(tool="delete", args="{}")
+    assert any("validators of delete" in each for each in explained(question, rules=Policy(), app_name=None).notes)
 
 
 def test_a_grant_by_anyone_who_led_to_the_call_answers_no_rule_for_other_eyes() -> None:

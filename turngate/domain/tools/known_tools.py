@@ -41,13 +41,15 @@ class KnownConfinement(BaseModel):
 
 
 _BOOLEAN: Final = TypeAdapter(bool)
+_ONLY_APP: Final = "they are in its app, and may change what rules see and people are shown. `turngate policy explain --app` applies them."
 
 
 class KnownTool(BaseModel):
     """A tool as its worker published it. ``agents``: those that have it, sub-agents included.
 
     ``confinement``: None: it starts no processes, or no one has said. ``parameters``: the JSON Schema of its arguments, as text;
-    empty: not known. ``is_claimed``: a server says what the schema does, and no code here checks it.
+    empty: not known. ``is_claimed``: a server says what the schema does, and no code here checks it. ``has_validators``: code of
+    the tool's may read arguments otherwise than they are written.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -60,6 +62,7 @@ class KnownTool(BaseModel):
     confinement: KnownConfinement | None = None
     parameters: str = ""
     is_claimed: bool = False
+    has_validators: bool = True
 
     def defaults_of(self, raw_input: str) -> Defaults:
         """Return what a call leaves out, as far as the schema tells. ``raw_input``: arguments that can be read."""
@@ -68,13 +71,16 @@ class KnownTool(BaseModel):
         manifest = self.stand_in().manifest
         return manifest.masked_defaults(arguments, of_schema(arguments, manifest.parameters, source))
 
-    def made_by_code(self, raw_input: str) -> list[str]:
-        """Return which arguments a call leaves out though neither the call nor the schema says what the tool makes of them."""
+    def unread(self, raw_input: str) -> list[str]:
+        """Return what isn't known here of what the tool makes of a call, in sentences. ``raw_input``: as of :meth:`defaults_of`."""
         schema, arguments = json.loads(self.parameters or "{}"), json.loads(arguments_text(raw_input))
+        notes = [f"The validators of {self.name} were not applied: {_ONLY_APP}"] if self.has_validators else []
         if self.is_claimed or not isinstance(arguments, dict):
-            return []
+            return notes
         known = {*arguments, *schema.get("required", ()), *(each.label for each in self.defaults_of(raw_input))}
-        return [name for name in schema.get("properties", ()) if name not in known]
+        if names := [name for name in schema.get("properties", ()) if name not in known]:
+            notes.append(f"Only the app knows what the tool takes for {', '.join(names)}, which the call leaves out.")
+        return notes
 
     def stand_in(self) -> Tool:
         """Return a tool that policy can be asked about. Of one whose own ``ask`` is not known here, see :func:`is_ask_unknown`.
@@ -137,6 +143,7 @@ def known(tool: Tool) -> KnownTool:
         confinement=_confinement_of(tool),
         parameters=json.dumps(tool.manifest.parameters, ensure_ascii=False),
         is_claimed=not isinstance(tool.parameters, ModelParameters | NoParameters),
+        has_validators=isinstance(tool.parameters, ModelParameters) and tool.parameters.calls_python,
     )
 
 

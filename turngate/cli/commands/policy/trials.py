@@ -54,10 +54,12 @@ def explained(question: PolicyQuestion, *, rules: Policy | None, app_name: str |
     tool, agent, workspace = question.tool, question.agent, question.workspace
     parse_exact(question.args, pointer="/args", code="invalid_input")
     if app_name is None:
-        call = AskedCall(
-            tool=KnownTool(name=tool).stand_in(), raw_input=question.args, agent=agent or "", workspace=workspace
-        )
-        notes = ["Without --app the tool's kind, effect, defaults and own ask are not known."]
+        known = KnownTool(name=tool)
+        call = AskedCall(tool=known.stand_in(), raw_input=question.args, agent=agent or "", workspace=workspace)
+        notes = [
+            "Without --app the tool's kind, effect, defaults and own ask are not known.",
+            *known.unread(question.args),
+        ]
         if agent is None:
             notes.append("Without --agent, rules for certain agents count as not applying.")
         return explain(in_order(("file", rules or Policy())), call, notes=notes)
