@@ -154,9 +154,11 @@ async def ask_about_edit(door: Door) -> Redemption | None:
     verdict = await door.judge(digest, decided=True)
     if isinstance(verdict, Failure):
         return await door.refuse_edit(verdict)
-    if verdict.answer == "allow":  # the rules have changed since
+    if verdict.answer == "allow":  # the rules have changed since, or it may only reach more
         verdict = Verdict.model_validate_json(door.call.verdict)
-    why = f"A person edited the call, and rule {verdict.rule!r} asks about the edited one."
+    wider = door.wider_by_edit(request)
+    asks = f"rule {verdict.rule!r} asks about the edited one" if wider is None else f"of the edited one: {wider}"
+    why = f"A person edited the call, and {asks}."
     return _look_for_question(door) or await door.ask_about_edit(verdict, why)
 
 

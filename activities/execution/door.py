@@ -27,7 +27,7 @@ from turngate.domain.agents.app import Agent
 from turngate.domain.contract import RunToolInput
 from turngate.domain.digest import derived_id, idempotency_key
 from turngate.domain.origins.origin import OF_AN_EDIT, Origins
-from turngate.domain.policy.always_asked import MAY_HAVE_HAPPENED, REPEATED_BY_EDIT, asked_as_repeat
+from turngate.domain.policy.always_asked import MAY_HAVE_HAPPENED, REPEATED_BY_EDIT, asked_as_repeat, wider_by_edit
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.requests import ExecutionState, RequestKind
 from turngate.domain.text.durations import exact_span, span
@@ -405,13 +405,26 @@ class Door:
             return None
         if self.verdict.rule == MAY_HAVE_HAPPENED and approval.repeat_key != self.call.running_key:
             return REPEATED_BY_EDIT
-        return self.verdict.stricter_than(self._planned_verdict, approval.ask_terms)
+        return self.verdict.stricter_than(self._planned_verdict, approval.ask_terms) or self.wider_by_edit(approval)
+
+    def wider_by_edit(self, edited: Request) -> str | None:
+        """Return in what the edited call may reach more than the one that the request showed; None: in nothing."""
+        tool = self.tool
+        return wider_by_edit(
+            tool.manifest,
+            self.call.running_input,
+            shown=edited.input,
+            confinement=None if tool.confinement is None else tool.confinement(self.call.decoded_by(tool)),
+            shown_confinement=edited.process_confinement,
+        )
 
     async def ask_about_edit(self, verdict: Verdict, why: str) -> AskAgain:
-        """Open another request for an edited call, under the terms that its own arguments need."""
+        """Open another request for an edited call, under the terms that its own arguments need, or else as planned."""
         edited = self.request
         if edited is None:
             raise LookupError(f"no one edited call {self.call.tool_call_id!r}")
+        if verdict.answer == "allow":
+            verdict = self._planned_verdict
         stored = verdict.model_dump_json(exclude_defaults=True)
         digests = await self._set_verdict(stored)
         question = replace(
@@ -443,8 +456,6 @@ class Door:
         verdict = await self.judge(self.call.digest_with(self.tool), decided=True)
         if isinstance(verdict, Failure):
             return await self.refuse_edit(verdict)
-        if verdict.answer == "allow":
-            verdict = self._planned_verdict
         return await self.ask_about_edit(
             verdict, "The tool fills in other values than the person who edited it was shown."
         )

@@ -17,7 +17,7 @@ from turngate.approvals_api.validation.errors import invalid
 from turngate.approvals_api.validation.exact_json import parse_exact
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.origins.origin import OF_AN_EDIT
-from turngate.domain.policy.always_asked import REPEATED_BY_EDIT
+from turngate.domain.policy.always_asked import REPEATED_BY_EDIT, wider_by_edit
 from turngate.domain.policy.grants import Grant
 from turngate.domain.policy.policy import Policy, Verdict, VerdictKind, parse_policy
 from turngate.domain.policy.terms import PLAIN_TERMS
@@ -219,9 +219,16 @@ async def judge_edit(services: Services, request: Request, args: str) -> str | N
         raise invalid("/args", why, code="invalid_edit")
     if repeats:
         return REPEATED_BY_EDIT
+    wider = wider_by_edit(
+        request.tool,
+        args,
+        shown=request.input,
+        confinement=edited_call.confinement,
+        shown_confinement=request.process_confinement,
+    )
     if explanation.answer == "allow":
-        return None
+        return wider
     # Where only the tool's own ask decides, it asks on plain terms, or allows.
     terms = explanation.terms or PLAIN_TERMS
     verdict = Verdict(answer="ask", rule=explanation.rule, reason="", risk=explanation.risk, terms=terms)
-    return verdict.stricter_than(Verdict.model_validate_json(call.verdict), request.ask_terms)
+    return verdict.stricter_than(Verdict.model_validate_json(call.verdict), request.ask_terms) or wider

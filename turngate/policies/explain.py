@@ -25,7 +25,7 @@ from turngate.domain.policy.unattended import unattended
 from turngate.domain.requests import UnattendedAsks
 from turngate.domain.tools.defaults import Default, Defaults, for_readers
 from turngate.domain.tools.known_tools import is_ask_unknown
-from turngate.domain.tools.tool import Tool
+from turngate.domain.tools.tool import ProcessConfinement, Tool
 from turngate.policies.facts import call_facts, params_or_arguments
 from turngate.policies.rule_words import in_a_sentence
 from turngate.wire.policy import Explanation, GrantFinding, RuleFinding, RuleSource, RuleView
@@ -64,6 +64,11 @@ class AskedCall:
     def known_params(self) -> Any:
         """What its confinement is judged by: see :func:`params_or_arguments`."""
         return params_or_arguments(self.params, self.raw_input)
+
+    @property
+    def confinement(self) -> ProcessConfinement | None:
+        """How its processes are confined; None: it starts none, or that isn't known."""
+        return None if self.tool.confinement is None else self.tool.confinement(self.known_params)
 
 
 def in_order(*sources: tuple[RuleSource, Policy]) -> list[PlacedRule]:
@@ -316,11 +321,11 @@ def _outranked(grant: Grant, call: AskedCall, findings: Sequence[tuple[PlacedRul
             return f"the rule {each.rule.name!r} denies the call"
         if not grant_answers(grant, each.rule, starters=call.starters):
             return f"it does not answer the rule {each.rule.name!r}, which asks"
-    if call.tool.confinement is None:
+    if call.confinement is None:
         return None
     if grant.pattern.has_prefix:
         return "the tool starts processes, and a command isn't judged by its beginning"
-    if call.tool.confinement(call.known_params).always_asks:
+    if call.confinement.always_asks:
         return "a call that runs unconfined, or asks for the network, needs a person each time"
     return None
 

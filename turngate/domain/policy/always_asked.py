@@ -1,11 +1,11 @@
-"""What happens to a verdict that allows a call which needs a person each time: no rule, grant or judge allows that."""
+"""What needs a person each time: no rule, grant or judge allows such a call, nor does an edit lead to it unseen."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from turngate.domain.policy.policy import Verdict
-from turngate.domain.tools.tool import Tool
+from turngate.domain.tools.tool import ProcessConfinement, Tool, ToolManifest
 
 UNCONFINED: Final = "unconfined"
 NETWORK: Final = "network"
@@ -39,3 +39,23 @@ def always_asked(verdict: Verdict, tool: Tool, params: Any, *, may_have_happened
 def asked_as_repeat(verdict: Verdict) -> Verdict:
     """Return the verdict for a call that may have happened already, and that rules allow, or ask about: on their terms."""
     return Verdict(answer="ask", rule=MAY_HAVE_HAPPENED, reason=SAME_CALL, risk="high", terms=verdict.terms)
+
+
+def wider_by_edit(
+    manifest: ToolManifest,
+    edited: str,
+    *,
+    shown: str,
+    confinement: ProcessConfinement | None,
+    shown_confinement: ProcessConfinement | None,
+) -> str | None:
+    """Return in what an edited call may reach more than the one that a person was shown, in words for people; None: in nothing.
+
+    ``edited``, ``shown``: their arguments. ``confinement``: of the edited call; None: it starts no process, or that isn't known.
+    """
+    wider = None if confinement is None else confinement.wider_than(shown_confinement)
+    if wider is not None:
+        return wider
+    known = manifest.references_in(shown)
+    added = [name for name in manifest.references_in(edited) if name not in known]
+    return f"it gets the secret {added[0]!r}" if added else None

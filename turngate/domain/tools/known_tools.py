@@ -41,7 +41,7 @@ class KnownConfinement(BaseModel):
 
 
 _BOOLEAN: Final = TypeAdapter(bool)
-_ONLY_APP: Final = "they are in its app, and may change what rules see and people are shown. `turngate policy explain --app` applies them."
+_ONLY_APP: Final = "its app has them, and they may change what rules see. `turngate policy explain --app` applies them."
 
 
 class KnownTool(BaseModel):
@@ -72,7 +72,7 @@ class KnownTool(BaseModel):
         return manifest.masked_defaults(arguments, of_schema(arguments, manifest.parameters, source))
 
     def unread(self, raw_input: str) -> list[str]:
-        """Return what isn't known here of what the tool makes of a call, in sentences. ``raw_input``: as of :meth:`defaults_of`."""
+        """Return what isn't known here of what the tool makes of a call. ``raw_input``: as for :meth:`defaults_of`."""
         schema, arguments = json.loads(self.parameters or "{}"), json.loads(arguments_text(raw_input))
         notes = [f"The validators of {self.name} were not applied: {_ONLY_APP}"] if self.has_validators else []
         if self.is_claimed or not isinstance(arguments, dict):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import json
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field
@@ -29,7 +31,7 @@ from turngate.domain.policy.totals import UNITS, Share, Total
 from turngate.domain.tools.defaults import Default, read_stored, stored
 from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.results import Failure, Ok
-from turngate.domain.tools.tool import Tool
+from turngate.domain.tools.tool import ProcessConfinement, Tool
 from turngate.runtime.workspaces import Workspaces
 from turngate.store.database import Connection, Database
 from turngate.store.policy import grants, totals
@@ -206,6 +208,67 @@ async def test_i6_a_rung_that_let_someone_decide_does_not_let_them_edit_past_a_r
             at.call.digest, door.request, Verdict(answer="ask", rule="first", reason="", risk="low", terms=planned)
         )
         assert door.stricter_terms() is None
+
+
+class Reach(BaseModel):
+    network: bool = False
+    roots: str = "/srv"
+    key: str = ""
+
+
+def reach_of(params: Reach) -> ProcessConfinement:
+    return ProcessConfinement(
+        confined=params.key != "none", text=f"It reads {params.roots}.", network_asked=params.network
+    )
+
+
+@tool(effect="once", ask=True, confinement=reach_of, secret=["/key"], references=["bank", "mail"])
+async def work(params: Reach, ctx: ToolContext) -> str:
+    """Work."""
+    return f"{params.roots}{ctx.run_id}"
+
+
+PLANNED = {"network": False, "roots": "/srv", "key": 'secret("bank")'}
+
+
+@pytest.mark.parametrize("answer", ["ask", "allow"])
+@pytest.mark.parametrize(
+    ("was", "edit", "wider"),
+    [
+        ({}, {"network": True}, "it gets the network"),
+        ({}, {"roots": "/"}, "its processes are confined otherwise than was shown"),
+        ({}, {"key": "none"}, "it runs unconfined"),
+        ({}, {"key": 'secret("mail")'}, "it gets the secret 'mail'"),
+        ({}, {"key": ""}, None),
+        ({"network": True}, {"network": False}, None),
+        ({"network": True}, {"key": "none"}, "it runs unconfined"),
+    ],
+)
+async def test_i6_an_edit_that_reaches_more_is_asked_about_with_that_shown(
+    door_of, answer: Any, was: dict[str, Any], edit: dict[str, Any], wider: str | None
+) -> None:
+    """I6: under a rule that asks on the same terms, and one that allows; the second request shows where the edited call runs."""
+    terms = {"grace_seconds": 0} if answer == "ask" else {}
+    at = door_of(work, policy=Policy(rule=[Rule(name="all", verdict=answer, tools=["*"], risk="high", **terms)]))
+    rule = Verdict(answer="ask", rule="all", reason="", risk="high", terms=AskTerms(**terms))
+    planned = PLANNED | was
+    await at.plan(json.dumps(planned), disposition="ask", verdict=rule)
+    confinement = reach_of(Reach(**planned)).model_dump_json()
+    await at.approve(shown={"input": json.dumps(planned), "confinement": confinement})
+    async with at.door() as door:
+        await calls.set_edited_input(door.conn, at.run.id, "c1", json.dumps(planned | edit), defaults=None)
+    async with at.door() as door:
+        request = door.request = replace(door.request, verb="edit")
+        digest = door.call.digest_with(work)
+        door._permission = Permission(digest, request, await door.judge(digest, decided=True))
+        assert door.wider_by_edit(request) == wider
+        again = await checks.require_same_terms(door)
+        assert isinstance(again, AskAgain) == (wider is not None or door.verdict.rule == "network")
+        asked = await requests.get(door.conn, requests.again_id(request))
+    if wider is not None:
+        assert asked is not None
+        assert wider in asked.reason
+        assert asked.process_confinement == reach_of(Reach(**(planned | edit)))
 
 
 @pytest.mark.parametrize("lacking", ["approval", "digest", "tool", "policy"])
