@@ -111,11 +111,13 @@ def _not_strict(app: LoadedApp) -> Iterator[str]:
 def _free_summaries(app: LoadedApp) -> Iterator[str]:
     tools = {tool.name: tool for agent in app.agents.values() for tool in agent.toolkit}
     for tool in tools.values():
-        names = None if tool.summary is None else free_texts(tool.summary, tool.manifest.parameters)
-        if tool.summary is not None and names is None:
+        if tool.summary is None:
+            continue
+        names = free_texts(tool.summary, tool.manifest.parameters, tool.parameters.python_type)
+        if names is None:
             yield (
-                f"tool {tool.name!r}{tool.where}: its summary is made by {tool.summary!r}, which has no Python code to look "
-                "at. Check that it repeats no text that the model writes freely"
+                f"tool {tool.name!r}{tool.where}: its summary is made by {tool.summary!r}, which fails on arguments that were "
+                "made up to try it. Check that it repeats no text that the model writes freely"
             )
         elif names:
             yield (

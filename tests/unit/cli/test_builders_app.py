@@ -1,3 +1,4 @@
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -120,7 +121,7 @@ def test_a_provider_tool_that_no_model_gets_is_warned_of(verdict):
 
 
 class Order(BaseModel):
-    id: str
+    id: str = Field(default="A-1", pattern=r"^A-\d$")
     note: str = ""
 
 
@@ -132,6 +133,9 @@ class Change(BaseModel):
     purpose: str = Field(default="", max_length=40)
     title: str = ""
     order: Order | None = None
+    at: datetime = datetime(2026, 1, 31, tzinfo=UTC)
+    urgent: bool = False
+    count: int = Field(default=1, ge=1)
 
 
 def noted(order: Order) -> str:
@@ -149,7 +153,17 @@ def noted(order: Order) -> str:
         (lambda params: f"Change: {params.why}", "'why'"),
         (lambda params: noted(params.order), "'order.note'"),
         (partial(lambda _prefix, params: " ".join(each.note for each in [params.order]), ""), "'order.note'"),
-        (str.upper, "no Python code to look at"),
+        (lambda params: f"Change {params}", "'why' and 'note' and 'order.note'"),
+        (str, "'why' and 'note' and 'order.note'"),
+        (lambda params: f"Change {params.model_dump()}", "'why' and 'note' and 'order.note'"),
+        (lambda params: "Change: {w}".format_map({name[0]: each for name, each in params}), "'why'"),
+        (lambda params: "Change: {why}".format(**params.model_dump()), "'why'"),
+        (lambda params: f"Change: {getattr(params, 'wh' + 'y').title()}", "'why'"),
+        (lambda params: f"Change {params.at:%d %B}: {params.order.note}", "'order.note'"),
+        (lambda params: params.why if params.urgent and params.count > 1000 else "Change", "'why'"),
+        (lambda params: "Change" if params.urgent or params.order else f"Change: {params.why}", "'why'"),
+        (str.upper, "fails on arguments that were made up"),
+        (lambda params: f"Change {params.count:,}: {params.purpose}, {params.reason}", None),
         ("Change {title}: {sql}, for {reason} ({purpose})", None),
         (lambda params: params.sql, None),
     ],

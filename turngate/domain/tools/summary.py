@@ -9,17 +9,18 @@ Pure. Hidden characters are marked where the sentence is shown, not here.
 
 from __future__ import annotations
 
-import inspect
 import re
 import shlex
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import partial
-from itertools import islice
+from itertools import islice, product
 from string import Formatter
-from types import CodeType
-from typing import Any, Final
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel, TypeAdapter
 
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.text import json_text
@@ -102,21 +103,107 @@ def clean_check(text: str) -> str:
     return _clip(text.strip(), MAX_CHECK_CHARS)
 
 
-def free_texts(summary: str | Callable[..., str], schema: Mapping[str, Any]) -> list[str] | None:
+def free_texts(summary: str | Callable[..., str], schema: Mapping[str, Any], kind: type) -> list[str] | None:
     """Return the arguments by which a model can write a tool's summary as it likes, to persuade the people who read it.
 
     They are free texts that say why the call is right, by their name or description, also inside an argument; and of a summary
-    without words of its own, every free text. ``summary``: of the tool: a text, or a function, of which the names count that it
-    and the functions it calls use. None: it is a function without Python code, so no one can tell.
+    without words of its own, every free text. ``summary``: of the tool: a text, or a function, which is tried on arguments that
+    are made up for its parameters (``kind``). None: it fails on all of them, so no one can tell.
     """
     values = dict(islice(_values(schema, schema.get("$defs")), _LOOKED_THROUGH**2))
     if isinstance(summary, str):
         return _written_in(summary, values)
-    used = _names_used_by(summary)
-    if used is None:
+    marks = {at: f"zq{place}qz" for place, (at, facts) in enumerate(values.items()) if _persuades(at, facts)}
+    if not marks:
+        return []
+    probes = [_Probe(schema.get("$defs"), marks, *options) for options in product((True, False), repeat=2)]
+    texts = [text for each in probes if (text := _tried(summary, kind, each.value(schema))) is not None]
+    return [at for at, mark in marks.items() if any(mark in text for text in texts)] if texts else None
+
+
+def _tried(summary: Callable[..., str], kind: type, arguments: Any) -> str | None:
+    """Return what a function makes of arguments, in small letters; None: it fails."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # pydantic warns of values that no check has seen
+            return str(summary(_as_model(kind, arguments))).casefold()
+    except Exception:  # noqa: BLE001 - the author's code, on arguments that no model sent
         return None
-    seen = values if used & _WHOLE else {at: facts for at, facts in values.items() if _last(at) in used}
-    return [at for at, facts in seen.items() if _persuades(at, facts)]
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """Arguments that are made up from a schema. ``marks``: path → the text there, which is looked for.
+
+    ``is_high``: with what is true, last and largest, not the opposite. ``is_whole``: also with what may be left out.
+    """
+
+    definitions: Any
+    marks: Mapping[str, str]
+    is_high: bool
+    is_whole: bool
+
+    def value(self, schema: Any, at: str = "", level: int = 0) -> Any:
+        """Return a value that fits a schema, as far as that can be told from it."""
+        facts = _facts(schema, self.definitions)
+        listed = [facts["const"]] if "const" in facts else facts.get("enum")
+        if listed:
+            return listed[-1 if self.is_high else 0]
+        if level > _MOST_LEVELS:
+            return None
+        if choices := _choices(facts):
+            return self.value(choices[-1 if self.is_high else 0], at, level + 1)
+        if "properties" in facts:
+            needed = self.marks.keys() | {f"{at}.{name}".lstrip(".") for name in facts.get("required", ())}
+            members = {f"{at}.{name}".lstrip("."): name for name in facts["properties"]}
+            inner = {path: name for path, name in members.items() if self.is_whole or path in needed}
+            return {name: self.value(facts["properties"][name], path, level + 1) for path, name in inner.items()}
+        if "items" in facts:
+            return [self.value(facts["items"], at, level + 1)] * max(1, facts.get("minItems", 1))
+        return self._plain(facts, at)
+
+    def _plain(self, facts: Mapping[str, Any], at: str) -> Any:
+        match facts.get("type"):
+            case "boolean":
+                return self.is_high
+            case "integer" | "number":
+                least, most = facts.get("minimum", facts.get("exclusiveMinimum", 0)), facts.get("maximum")
+                return (most if most is not None else least + 1_000_000) if self.is_high else least + 1
+            case "object":
+                return {}
+            case "array":
+                return []
+            case "null":
+                return None
+        text = self.marks.get(at) or _SAMPLES.get(str(facts.get("format")), "sample")
+        return text * (facts.get("minLength", 0) // len(text) + 1)
+
+
+_SAMPLES: Final = {
+    "date": "2026-01-31",
+    "date-time": "2026-01-31T12:00:00Z",
+    "duration": "P1D",
+    "email": "ann@example.com",
+    "time": "12:00:00Z",
+    "uri": "https://example.com/",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+}
+"""Texts of a format; of any other, pydantic may refuse what is made up."""
+
+
+def _as_model(kind: Any, arguments: Any) -> Any:
+    """Return made-up arguments as parameters; what a check refuses, such as a pattern, is as it was made up."""
+    try:
+        return TypeAdapter(kind).validate_python(arguments)
+    except Exception:  # noqa: BLE001, S110 - as above; a model is then made without its checks
+        pass
+    if isinstance(arguments, list):
+        return [_as_model(kind, each) for each in arguments]
+    models = [each for each in (kind, *get_args(kind)) if isinstance(each, type) and issubclass(each, BaseModel)]
+    if not models or not isinstance(arguments, dict):
+        return arguments
+    fields = {field.alias or name: (name, field.annotation) for name, field in models[0].model_fields.items()}
+    known = {fields[key][0]: _as_model(fields[key][1], each) for key, each in arguments.items() if key in fields}
+    return models[0].model_construct(**known)
 
 
 def _written_in(template: str, values: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -126,8 +213,6 @@ def _written_in(template: str, values: Mapping[str, Mapping[str, Any]]) -> list[
     return [at for at, facts in values.items() if f"{at}.".startswith(fields) and is_written(at, facts)]
 
 
-_WHOLE: Final = frozenset({"model_dump", "model_dump_json"})
-"""Methods that take all arguments at once."""
 _MOST_LEVELS: Final = 5
 
 
@@ -147,39 +232,6 @@ def _choices(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     listed = facts.get("anyOf") or facts.get("oneOf")
     choices = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
     return [each for each in choices if each.get("type") != "null"]
-
-
-def _names_used_by(function: Any) -> set[str] | None:
-    """Return the names and texts in a function's code, and in that of functions that it uses; None: it has no Python code."""
-    function = inspect.unwrap(function)
-    while isinstance(function, partial):
-        function = function.func
-    if not inspect.isroutine(function):
-        function = type(function).__call__
-    function = getattr(function, "__func__", function)
-    if not inspect.isfunction(function):
-        return None
-    names, waiting = set[str](), [function]
-    seen = {function}
-    while waiting:
-        function = waiting.pop()
-        used = set(_names_in(function.__code__))
-        names |= used
-        cells = [each.cell_contents for each in function.__closure__ or ()]
-        for each in [*(function.__globals__.get(name) for name in used), *cells]:
-            if inspect.isfunction(each) and each not in seen and len(seen) < _LOOKED_THROUGH:
-                seen.add(each)
-                waiting.append(each)
-    return names
-
-
-def _names_in(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for each in code.co_consts:
-        if isinstance(each, str):
-            yield each
-        elif isinstance(each, CodeType):
-            yield from _names_in(each)
 
 
 def _last(at: str) -> str:
