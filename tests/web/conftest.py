@@ -16,6 +16,7 @@ import pytest
 import uvicorn
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 from pydantic import BaseModel, Field
+from starlette.datastructures import State
 from support.engine import Cast, ListModel, Stack, call, says, stack, until
 from support.oidc_provider import SCOPES, SECRET, running_provider
 from support.sub_agent_app import LIMITS, Acting, World
@@ -220,11 +221,12 @@ class Server(uvicorn.Server):
 
 @dataclass
 class Site:
-    """The pages under test and their engine. ``world``: what the tools of ``office`` act on."""
+    """The pages under test and their engine. ``state``: of their app. ``world``: what the tools of ``office`` act on."""
 
     url: str
     stack: Stack
     ran: Ran
+    state: State
     world: World | None = None
 
     async def start(self, name: str, raw: str, words: str = "I will do it.") -> runs.Run:
@@ -301,7 +303,7 @@ async def site_on(engine: Stack, ran: Ran, gateway: Gateway, *, port: int = 0, *
             while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
                 await asyncio.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
-        yield Site(f"http://127.0.0.1:{port}", engine, ran)
+        yield Site(f"http://127.0.0.1:{port}", engine, ran, app.state)
     finally:
         server.should_exit = True
         await task

@@ -8,6 +8,8 @@ from support.login_app import PASSWORD
 from support.oidc_provider import PASSWORD as PROVIDERS_PASSWORD
 
 from turngate.approvals_api.http.authentication import SESSION_COOKIE
+from turngate.approvals_api.http.rate_limits import RateLimits
+from turngate.approvals_api.settings import RateLimitSettings
 from turngate.store.access import sessions, users
 from turngate.store.access.passwords import hash_password
 
@@ -152,7 +154,10 @@ async def test_without_a_script_an_ended_session_keeps_what_was_typed(site, open
 
 @pytest.mark.parametrize("by", ["ivy", "jon"])
 async def test_a_log_in_in_place_keeps_what_was_typed(site, open_page, by):
-    """The person who typed it sends it with the next press, once. To another person the form is shown again first."""
+    """The person who typed it sends it with the next press, once. To another person the form is shown again first.
+
+    A log-in that is refused, for its password or for too many tries, says so in the dialog.
+    """
     password_hash = await hash_password(PASSWORD)
     async with site.stack.database.write() as conn:
         if await users.user_called(conn, by) is None:
@@ -163,12 +168,16 @@ async def test_a_log_in_in_place_keeps_what_was_typed(site, open_page, by):
     await dialog.get_by_role("button", name="Not now").click()
     await expect(dialog).to_be_hidden()
     await page.get_by_role("link", name="Log in here").click()
-    for password in ("wrong password", PASSWORD):
+    limits, site.state.limits = site.state.limits, RateLimits(RateLimitSettings(logins_per_address=1))
+    refusals = ("The name or the password is wrong", "too many log-ins failed from your address: try again in 60 s")
+    for words in (*refusals, None):
+        if words is None:
+            site.state.limits = limits
         await dialog.get_by_label("Name").fill(by)
-        await dialog.get_by_label("Password").fill(password)
+        await dialog.get_by_label("Password").fill(PASSWORD if words is None else "wrong password")
         await dialog.get_by_role("button", name="Log in").click()
-        if password != PASSWORD:
-            await expect(dialog.get_by_role("alert")).to_contain_text("The name or the password is wrong")
+        if words is not None:
+            await expect(dialog.get_by_role("alert")).to_contain_text(words)
     await expect(dialog).to_be_hidden()
     words = "You are logged in again." if by == "ivy" else "Nothing was sent: now jon is logged in."
     await expect(page.locator("#decision [data-unsent-note]")).to_contain_text(words)

@@ -57,6 +57,30 @@ async def test_i13_a_data_directory_that_was_open_is_reported(tmp_path: Path):
     assert "token" in first[0].text
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("elsewhere", "elsewhere does not exist: see TURNGATE_WORKSPACES"),
+        ("linked", ". No command starts there: "),
+        (".github", ". Not in each itself: "),
+        ("plain", " and below"),
+    ],
+)
+async def test_a_workspace_in_which_nothing_can_run_is_reported(tmp_path: Path, name: str, words: str):
+    """It isn't there, it holds a link at a place that other programs obey, or it is such a place itself."""
+    root = tmp_path / name
+    if name != "elsewhere":
+        root.mkdir()
+    if name == "linked":
+        (root / ".git").symlink_to("..")
+    settings = load_settings(api_port=embedded_temporal.choose_port(), data_dir=tmp_path / "data", workspaces=(root,))
+    findings = await examine(settings, DEFAULT_APP, probe=False, show=lambda _: None)
+    (said,) = [each for each in findings if each.what == "where runs work"]
+    assert said.text.startswith(f"in {root} and below")
+    assert words in said.text
+    assert (said.good, said.warns) == (True, name != "plain")
+
+
 async def test_a_database_that_is_away_is_found(tmp_path: Path):
     """Its URL may hold a password, which is not repeated."""
     url = f"postgresql://u:verysecret@127.0.0.1:{embedded_temporal.choose_port()}/x"
