@@ -150,8 +150,12 @@ class ServiceError(Exception):
     """A service that a function wants injected could not be made; the function was not called."""
 
     def __init__(self, service: type) -> None:
-        self.service = getattr(service, "__name__", str(service))
-        super().__init__(f"the service {self.service} could not be made")
+        super().__init__(f"its service {getattr(service, '__name__', service)} could not be made")
+
+
+def what_failed(error: BaseException) -> str:
+    """Return who is to blame for an error of author's code, in a few words: never its text, which may hold anything."""
+    return str(error) if isinstance(error, ServiceError) else type(error).__name__
 
 
 async def call_injected(

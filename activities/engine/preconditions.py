@@ -13,7 +13,13 @@ import svcs
 from pydantic import JsonValue
 
 from turngate.activities.engine import author_code
-from turngate.activities.engine.author_code import MOST_VIEWS_OVERDUE, await_author, call_injected, in_own_thread
+from turngate.activities.engine.author_code import (
+    MOST_VIEWS_OVERDUE,
+    await_author,
+    call_injected,
+    in_own_thread,
+    what_failed,
+)
 from turngate.activities.engine.engine import Engine
 from turngate.domain.crashes import report_crash
 from turngate.domain.digest import idempotency_key
@@ -98,7 +104,7 @@ def _of_preview(preview: Preview | None) -> str:
 
 
 def _failed(error: Exception) -> JsonValue:
-    return {"precondition_failed": type(error).__name__}
+    return {"precondition_failed": what_failed(error)}
 
 
 def _as_json(value: JsonValue) -> str:

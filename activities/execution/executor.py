@@ -21,7 +21,13 @@ import svcs
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from turngate.activities.engine.author_code import ServiceError, call_injected, in_own_task, is_from_outside
+from turngate.activities.engine.author_code import (
+    ServiceError,
+    call_injected,
+    in_own_task,
+    is_from_outside,
+    what_failed,
+)
 from turngate.domain.conversation.clipping import MAX_WHOLE_CHARS, excerpt_of_unkeepable
 from turngate.domain.text.sentences import as_sentence
 from turngate.domain.tools import results
@@ -251,7 +257,7 @@ async def _never_started(tool: Tool, crash: BaseException, report: Reporter, *, 
     await report("tool did not start", crash, tool=tool.name)
     match crash:
         case ServiceError():
-            why = f"its service {crash.service} could not be made"
+            why = what_failed(crash)
         case ChangedCallError():
             why = crash.words
         case _:

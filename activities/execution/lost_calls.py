@@ -346,7 +346,7 @@ async def ask_resolution(door: Door, *, why: str | None = None, rule: str = LOST
         masked_input=call.masked_input,
         digest=call.digest,
         rule=rule,
-        reason=f"{why or results.WORKER_LOST} {WHICH}",
+        reason=f"{why or results.WORKER_LOST} {_probe_failure(door)}{WHICH}",
         risk="high",
         agent_words=approval.agent_words if approval else "",
         preview_kind=approval.preview_kind if approval else None,
@@ -422,6 +422,12 @@ async def waiting_resolution(door: Door) -> AskAgain | None:
 def _is_lost_once(door: Door) -> bool:
     """Tell whether the call must not be repeated, and what happened to it is not known."""
     return door.previous_start.state != "unknown" and door.call.effect == "once"
+
+
+def _probe_failure(door: Door) -> str:
+    """Return that the tool's own check failed, in a sentence; empty: it didn't."""
+    why = "" if door.findings is None else door.findings.probe_failed
+    return f"Its tool's own check failed ({why}). This was logged. " if why else ""
 
 
 def _probed(door: Door) -> ProbeAnswer:

@@ -20,6 +20,7 @@ from turngate.activities.engine.author_code import (
     await_author,
     call_injected,
     in_own_thread,
+    what_failed,
 )
 from turngate.activities.engine.engine import Engine
 from turngate.activities.engine.error_log import Where, keeping_crashes, report
@@ -69,7 +70,8 @@ class Findings:
 
     ``precondition``: its value now, as JSON; None: the tool has none. ``preview``, ``summary``: what a person would be shown now;
     taken where they have to be asked. ``for_question``: both were taken for a question. ``probed``: the probe's answer; None when
-    it has none to give. ``changed``: the precondition is not what the approval was given with.
+    it has none to give. ``probe_failed``: what kept it from answering, if anything did. ``changed``: the precondition is not what
+    the approval was given with.
     ``secrets``: the values that its secret arguments refer to, by name; None: they were not resolved. ``check_with``: how to
     check whether a lost call took effect, where a function of its tool says so.
     """
@@ -80,6 +82,7 @@ class Findings:
     summary: str | None = None
     for_question: bool = False
     probed: ProbeAnswer = None
+    probe_failed: str = ""
     changed: bool = False
     secrets: Mapping[str, str] | None = None
     check_with: str | None = None
@@ -128,8 +131,7 @@ async def _value_of(resolver: SecretResolver, name: str) -> str | None:
 
 async def _inspect(engine: Engine, inspection: Inspection) -> Findings:
     if inspection.purpose == "lost":
-        probed, check_with = await _probe(engine, inspection), await _check_with(engine, inspection)
-        return Findings(probed=probed, check_with=check_with)
+        return replace(await _probe(engine, inspection), check_with=await _check_with(engine, inspection))
     run, call, tool = inspection.run, inspection.call, inspection.tool
     params = call.decoded_by(tool)  # redemption has decoded it before: it fits
     refusal = await _ask_hooks(engine, inspection, params)
@@ -150,7 +152,7 @@ async def _inspect(engine: Engine, inspection: Inspection) -> Findings:
             changed = tool.precondition == "preview" and current != inspection.approved_with
     except Exception as error:  # noqa: BLE001 - reported, with its traceback
         await report(engine, "precondition failed", error, _place_of(inspection), tool=tool.name)
-        return Findings(refusal=_not_run(f"its precondition could not be checked again ({type(error).__name__})."))
+        return Findings(refusal=_not_run(f"its precondition could not be checked again ({what_failed(error)})."))
     if not changed:
         return Findings(precondition=current)
     known = current if inspection.approved_input is None else None
@@ -187,24 +189,24 @@ async def _ask_hooks(engine: Engine, inspection: Inspection, params: Any) -> Fai
     return None
 
 
-async def _probe(engine: Engine, inspection: Inspection) -> ProbeAnswer:
-    """Ask the tool whether a lost call took effect; None when it does not know, fails, or answers anything else.
+async def _probe(engine: Engine, inspection: Inspection) -> Findings:
+    """Ask the tool whether a lost call took effect; it has no answer when it does not know, fails, or says anything else.
 
     The result of a call that did is JSON already, by the tool's success type; a result that does not fit is no answer.
     """
     run, call, tool = inspection.run, inspection.call, inspection.tool
     if tool.probe is None:
-        return None
+        return Findings()
     try:
         async with svcs.Container(engine.services) as container:
             answering = call_injected(tool.probe, container, key=idempotency_key(run.id, call.tool_call_id))
             answer = await await_author(answering, seconds=author_code.AUTHOR_SECONDS)
         if isinstance(answer, Happened):
-            return Happened(encode_success(tool, answer.result))
+            return Findings(probed=Happened(encode_success(tool, answer.result)))
     except Exception as error:  # noqa: BLE001 - reported, with its traceback
         await report(engine, "probe failed", error, _place_of(inspection), tool=tool.name)
-        return None
-    return answer if isinstance(answer, DidNotHappen) else None
+        return Findings(probe_failed=what_failed(error))
+    return Findings(probed=answer if isinstance(answer, DidNotHappen) else None)
 
 
 async def _check_with(engine: Engine, inspection: Inspection) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sqlalchemy import update
 from support.call_at_door import CallAtDoor
@@ -10,10 +12,11 @@ from turngate import DidNotHappen, Happened, Policy, Rule, ToolContext, tool
 from turngate.activities.engine.error_log import Where, note
 from turngate.activities.engine.lost_workers import LOST_WORKER
 from turngate.activities.execution import lost_calls
-from turngate.activities.execution.preflight import Findings, Inspection
+from turngate.activities.execution.preflight import Findings, Inspection, inspect
 from turngate.activities.execution.redemption import AskAgain, Redeemed, Settled
 from turngate.domain.policy.terms import AskTerms, Rung
 from turngate.domain.tools.results import Failure, Ok
+from turngate.domain.tools.tool import Tool
 from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.requests import requests
@@ -55,6 +58,50 @@ async def test_the_probe_of_a_lost_once_call_runs_first(sqlite: Database) -> Non
     assert inspection.purpose == "lost"
     async with at.door(Findings()) as door:
         assert await lost_calls.ask_probe(door) is None
+
+
+class Ledger:
+    """A service that can't be made here."""
+
+
+async def asks_a_ledger(key: str, ledger: Ledger) -> Happened:
+    return Happened(f"{key}{ledger}")
+
+
+async def depends_on_a_ledger(ledger: Ledger) -> str:
+    return str(ledger)
+
+
+@tool(effect="once", ask=True, probe=asks_a_ledger, precondition=depends_on_a_ledger)
+async def book(ctx: ToolContext) -> str:
+    """Book."""
+    return ctx.run_id
+
+
+@pytest.mark.parametrize(
+    ("declared", "why"), [(book, "its service Ledger could not be made"), (refund, "NotImplementedError")]
+)
+async def test_a_person_reads_that_the_tools_own_check_failed_and_whose_fault_it_is(
+    sqlite: Database, declared: Tool, why: str
+) -> None:
+    """The question about the outcome says so, and a precondition that can't be checked blames the service, too."""
+    at = CallAtDoor(sqlite, declared)
+    at.engine.services.register_factory(Ledger, lambda: 1 / 0)
+    await at.plan()
+    await at.begin()
+    async with at.door() as door:
+        inspection = await lost_calls.ask_probe(door)
+    assert isinstance(inspection, Inspection)
+    async with at.door(await inspect(at.engine, inspection)) as door:
+        outcome = await lost_calls.ask_a_person(door)
+        assert isinstance(outcome, AskAgain)
+        question = await requests.get(door.conn, outcome.again.request_id)
+        start = replace(door.inspection("start"), approved_with="null")
+    assert question is not None
+    assert f"Its tool's own check failed ({why}). This was logged. It may or may not" in question.reason
+    refusal = (await inspect(at.engine, start)).refusal
+    assert (refusal is None) == (declared is refund)
+    assert refusal is None or f"its precondition could not be checked again ({why})" in refusal.reason
 
 
 async def test_i3_an_unknown_call_waits_for_its_answer(sqlite: Database) -> None:
