@@ -413,9 +413,9 @@ class Door:
         return wider_by_edit(
             tool.manifest,
             self.call.running_input,
-            shown=edited.input,
+            original=edited.input,
             confinement=None if tool.confinement is None else tool.confinement(self.call.decoded_by(tool)),
-            shown_confinement=edited.process_confinement,
+            original_confinement=edited.process_confinement,
         )
 
     async def ask_about_edit(self, verdict: Verdict, why: str) -> AskAgain:

@@ -222,9 +222,9 @@ async def judge_edit(services: Services, request: Request, args: str) -> str | N
     wider = wider_by_edit(
         request.tool,
         args,
-        shown=request.input,
+        original=request.input,
         confinement=edited_call.confinement,
-        shown_confinement=request.process_confinement,
+        original_confinement=request.process_confinement,
     )
     if explanation.answer == "allow":
         return wider

@@ -88,10 +88,10 @@ class CallAtDoor:
         precondition: str | None = None,
         ago: timedelta = timedelta(0),
         not_by: str | None = None,
-        shown: Mapping[str, str] | None = None,
+        columns: Mapping[str, str] | None = None,
         **terms: Any,
     ) -> requests.Request:
-        """Write the request that asked about the call, approved by vic; the door finds it. ``shown``: more of its columns."""
+        """Write the request that asked about the call, approved by vic; the door finds it. ``columns``: more of the request."""
         request = request_row(
             self.run,
             request_id_of(self.run.id, "c1", "approval"),
@@ -101,7 +101,7 @@ class CallAtDoor:
             precondition=precondition,
             not_by=not_by,
             terms=AskTerms(**terms).model_dump_json(exclude_defaults=True),
-            **(shown or {}),
+            **(columns or {}),
         )
         async with self.database.write() as conn:
             await requests.insert_all(conn, [request])

@@ -265,12 +265,12 @@ class Stamped(BaseModel):
     path: str = Field(default_factory=lambda: "/srv")
 
 
-@pytest.mark.parametrize(("params", "is_said"), [(Plain, False), (Trimmed, True), (Stamped, True)])
-def test_what_no_validator_has_read_is_said(params: type[BaseModel], is_said: bool) -> None:
+@pytest.mark.parametrize(("params", "has_note"), [(Plain, False), (Trimmed, True), (Stamped, True)])
+def test_an_explanation_names_validators_that_it_did_not_apply(params: type[BaseModel], has_note: bool) -> None:
     """Where the tool's own code reads the arguments, and wherever that isn't known."""
     delete = interaction_tool(name="delete", description="", params=params, answer=Plain)
     notes = known(delete).unread('{"path": " /srv "}')
-    assert any("validators of delete were not applied" in each for each in notes) == is_said
+    assert any("validators of delete were not applied" in each for each in notes) == has_note
     question = PolicyQuestion(tool="delete", args="{}")
     assert any("validators of delete" in each for each in explained(question, rules=Policy(), app_name=None).notes)
 

@@ -45,17 +45,17 @@ def wider_by_edit(
     manifest: ToolManifest,
     edited: str,
     *,
-    shown: str,
+    original: str,
     confinement: ProcessConfinement | None,
-    shown_confinement: ProcessConfinement | None,
+    original_confinement: ProcessConfinement | None,
 ) -> str | None:
     """Return in what an edited call may reach more than the one that a person was shown, in words for people; None: in nothing.
 
-    ``edited``, ``shown``: their arguments. ``confinement``: of the edited call; None: it starts no process, or that isn't known.
+    ``edited``, ``original``: their arguments. ``confinement``: of the edited call; None: none, or not known.
     """
-    wider = None if confinement is None else confinement.wider_than(shown_confinement)
+    wider = None if confinement is None else confinement.wider_than(original_confinement)
     if wider is not None:
         return wider
-    known = manifest.references_in(shown)
+    known = manifest.references_in(original)
     added = [name for name in manifest.references_in(edited) if name not in known]
     return f"it gets the secret {added[0]!r}" if added else None

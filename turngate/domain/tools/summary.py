@@ -143,7 +143,7 @@ class _Probe:
     is_whole: bool
 
     def value(self, schema: Any, at: str = "", level: int = 0) -> Any:
-        """Return a value that fits a schema, as far as that can be told from it."""
+        """Return a value that fits a schema, as far as the schema says what does."""
         facts = _facts(schema, self.definitions)
         listed = [facts["const"]] if "const" in facts else facts.get("enum")
         if listed:

@@ -229,18 +229,18 @@ class ProcessConfinement(BaseModel):
         """Whether each such call needs a person."""
         return not self.confined or self.network_asked
 
-    def wider_than(self, shown: ProcessConfinement | None) -> str | None:
+    def wider_than(self, earlier: ProcessConfinement | None) -> str | None:
         """Return in what a call may reach more than one that was shown, in words for people; None: in nothing.
 
-        ``shown``: how that one was confined. What differs in words only may be wider: a tool may give more than the network.
+        ``earlier``: how that one was confined. What differs in words only may be wider: a tool may give more than the network.
         """
-        if self == shown:
+        if self == earlier:
             return None
-        if not self.confined and (shown is None or shown.confined):
+        if not self.confined and (earlier is None or earlier.confined):
             return "it runs unconfined"
-        if self.network_asked and (shown is None or not shown.network_asked):
+        if self.network_asked and (earlier is None or not earlier.network_asked):
             return "it gets the network"
-        gives_less = shown is not None and (self.confined, self.network_asked) != (shown.confined, shown.network_asked)
+        gives_less = earlier is not None and earlier.always_asks and not self.always_asks
         return None if gives_less else "its processes are confined otherwise than was shown"
 
 

@@ -254,7 +254,7 @@ async def test_i6_an_edit_that_reaches_more_is_asked_about_with_that_shown(
     planned = PLANNED | was
     await at.plan(json.dumps(planned), disposition="ask", verdict=rule)
     confinement = reach_of(Reach(**planned)).model_dump_json()
-    await at.approve(shown={"input": json.dumps(planned), "confinement": confinement})
+    await at.approve(columns={"input": json.dumps(planned), "confinement": confinement})
     async with at.door() as door:
         await calls.set_edited_input(door.conn, at.run.id, "c1", json.dumps(planned | edit), defaults=None)
     async with at.door() as door:
@@ -264,11 +264,11 @@ async def test_i6_an_edit_that_reaches_more_is_asked_about_with_that_shown(
         assert door.wider_by_edit(request) == wider
         again = await checks.require_same_terms(door)
         assert isinstance(again, AskAgain) == (wider is not None or door.verdict.rule == "network")
-        asked = await requests.get(door.conn, requests.again_id(request))
+        question = await requests.get(door.conn, requests.again_id(request))
     if wider is not None:
-        assert asked is not None
-        assert wider in asked.reason
-        assert asked.process_confinement == reach_of(Reach(**(planned | edit)))
+        assert question is not None
+        assert wider in question.reason
+        assert question.process_confinement == reach_of(Reach(**(planned | edit)))
 
 
 @pytest.mark.parametrize("lacking", ["approval", "digest", "tool", "policy"])

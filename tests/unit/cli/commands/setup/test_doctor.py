@@ -75,10 +75,10 @@ async def test_a_workspace_in_which_nothing_can_run_is_reported(tmp_path: Path, 
         (root / ".git").symlink_to("..")
     settings = load_settings(api_port=embedded_temporal.choose_port(), data_dir=tmp_path / "data", workspaces=(root,))
     findings = await examine(settings, DEFAULT_APP, probe=False, show=lambda _: None)
-    (said,) = [each for each in findings if each.what == "where runs work"]
-    assert said.text.startswith(f"in {root} and below")
-    assert words in said.text
-    assert (said.good, said.warns) == (True, name != "plain")
+    (finding,) = [each for each in findings if each.what == "where runs work"]
+    assert finding.text.startswith(f"in {root} and below")
+    assert words in finding.text
+    assert (finding.good, finding.warns) == (True, name != "plain")
 
 
 async def test_a_database_that_is_away_is_found(tmp_path: Path):
