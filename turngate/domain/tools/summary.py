@@ -166,8 +166,8 @@ class _Probe:
             case "boolean":
                 return self.is_high
             case "integer" | "number":
-                least, most = facts.get("minimum", facts.get("exclusiveMinimum", 0)), facts.get("maximum")
-                return (most if most is not None else least + 1_000_000) if self.is_high else least + 1
+                least = facts.get("minimum", facts.get("exclusiveMinimum", 0))
+                return facts.get("maximum", least + 1_000_000) if self.is_high else least + 1
             case "object":
                 return {}
             case "array":
