@@ -34,6 +34,8 @@ from turngate.store.runs import calls, executions
 
 STATE_OF_OUTCOME: Final[Mapping[str | None, ExecutionState]] = {"happened": "succeeded", "tell_model": "unknown"}
 """What a person's answer about a lost call says of its execution at once."""
+STEERS: Final[Mapping[str, object]] = {"steers": True}
+"""In the log's event of a decision that the model reads: who took it counts as starter of what comes after it."""
 GRANTING_VERBS: Final = frozenset({"approve", "edit"})
 
 
@@ -216,8 +218,12 @@ async def replace_by_edit(conn: Connection, request: Request, decision: Decision
     if not await requests.settle(conn, request.id, requests.Ending(status="superseded", at=at)):
         raise LookupError(f"request {request.id!r} has ended in this very transaction")
     payload = {"request_id": request.id, "tool_call_id": request.tool_call_id, "edited_digest": edit.digest}
-    sent = {"decision_id": edit.id, "by": edit.decided_by, "content": decision_digest(edit, request.nonce)}
-    sent |= {"at": as_text(at), **events.digests(running=running)}
+    sent: dict[str, object] = {
+        "decision_id": edit.id,
+        "by": edit.decided_by,
+        "content": decision_digest(edit, request.nonce),
+    }
+    sent |= {"at": as_text(at), **STEERS, **events.digests(running=running)}
     await events.append(conn, request.run_id, [("request.superseded", {**payload, **sent})])
 
 
@@ -352,6 +358,8 @@ def _payload(request: Request, principal: Principal, decision: Decision, status:
         payload |= {"tool_call_id": request.tool_call_id, "execution": STATE_OF_OUTCOME[decision.outcome]}
     if principal.machine:
         payload["machine"] = True
+    if decision.verb != "approve" and (decision.message or decision.args is not None):
+        payload |= STEERS
     if principal.traceparent is not None:
         payload["traceparent"] = principal.traceparent
     return {**payload, "edited_digest": decision.digest} if decision.verb == "edit" else payload

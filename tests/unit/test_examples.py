@@ -21,7 +21,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 async def test_announce(client: Client, sqlite: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The announcer asks its question, its starter may not approve, another person does, and one letter is sent."""
+    """The announcer asks its question, its starter answers and may not approve, another person does, and one letter is sent."""
     monkeypatch.delenv("TURNGATE_MODEL", raising=False)
     monkeypatch.setenv("ANNOUNCE_OUTBOX", str(tmp_path / "outbox"))
     monkeypatch.chdir(EXAMPLES / "announce")
@@ -33,7 +33,7 @@ async def test_announce(client: Client, sqlite: Database, tmp_path: Path, monkey
     async with stack.worker():
         run = await stack.start("Tell our customers about the new opening hours.", agent="announcer")
         question = await stack.request(run, kind="question")
-        await stack.decide(question, "respond", args='{"audience": "customers"}')
+        await stack.decide(question, "respond", args='{"audience": "customers"}', by=STARTER)
         gate = await stack.request(run, kind="approval")
         assert gate.preview is not None
         assert "Subject: New opening hours" in gate.preview

@@ -368,6 +368,33 @@ async def test_i10_the_starter_can_be_barred(client: Client, sqlite: Database, b
         assert bench.paid == [5]
 
 
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [
+        ("reject", {"message": "Pay 9 instead."}),
+        pytest.param("respond", {"message": "Pay 9, too."}, marks=pytest.mark.exhaustive),
+        pytest.param("edit", {"args": '{"cents": 6}'}, marks=pytest.mark.exhaustive),
+        pytest.param("reject", {}, marks=pytest.mark.exhaustive),
+    ],
+)
+async def test_i10_who_tells_the_agent_what_to_do_by_a_decision_counts_as_starter(
+    client: Client, sqlite: Database, bench: Bench, verb: str, words: dict[str, str]
+) -> None:
+    """I10: who rejected a call with a reason, answered or edited it can't approve what the agent does after it has read that."""
+    policy = Policy(rule=[Rule(name="four-eyes", verdict="ask", tools=["pay"], starter_may_decide=False)])
+    model = ListModel(*(says(call("pay", f'{{"cents": {each}}}', f"c{each}")) for each in (5, 9)), says("Done."))
+    async with stack(client, sqlite, bench.pay, model=model, policy=policy) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run), verb, **words)
+        second = await engine.request(run)
+        if words:
+            with pytest.raises(ForbiddenError, match="led to this call"):
+                await engine.decide(second, "approve")
+        await engine.decide(second, "approve", by=person("zoe") if words else OPERATOR)
+        await engine.ended(run)
+        assert bench.paid[-1] == 9
+
+
 async def test_a_decision_without_a_worker_is_final_and_takes_effect_later(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:

@@ -56,6 +56,17 @@ async def test_i10_who_switched_the_model_counts_and_an_agents_own_switch_names_
         assert await starters_of(conn, run, until=run.created_at) == {"ann"}
 
 
+async def test_i10_whose_words_with_a_decision_the_model_reads_counts(database: Database) -> None:
+    """An edit, an answer and a rejection with a reason lead to what comes after them; an approval does not."""
+    async with database.write() as conn:
+        run = await stored(conn, "run_1", "ann")
+        decisions = [("request.decided", "bob"), ("request.superseded", "cem")]
+        await events.append(conn, run.id, [(kind, {"by": by, "steers": True}) for kind, by in decisions])
+        await events.append(conn, run.id, [("request.decided", {"by": "zoe", "verb": "approve"})])
+        assert await starters_of(conn, run, until=as_text(now())) == {"ann", "bob", "cem"}
+        assert await starters_of(conn, run, until=run.created_at) == {"ann"}
+
+
 @dataclass(frozen=True)
 class Pending:
     """A request whose rule wants other eyes than the starter's."""
