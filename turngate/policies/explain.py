@@ -19,7 +19,16 @@ from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.always_asked import always_asked
 from turngate.domain.policy.facts import CallFacts, Finding
 from turngate.domain.policy.grants import Grant, GrantPattern, same_json, with_left_out, without_left_out
-from turngate.domain.policy.policy import FactsOf, Policy, Rule, Verdict, VerdictKind, evaluate, grant_answers
+from turngate.domain.policy.policy import (
+    FactsOf,
+    Policy,
+    Rule,
+    Verdict,
+    VerdictKind,
+    evaluate,
+    grant_answers,
+    led_elsewhere,
+)
 from turngate.domain.policy.totals import grant_owner, rule_owner, text_of_units
 from turngate.domain.policy.unattended import unattended
 from turngate.domain.requests import UnattendedAsks
@@ -279,7 +288,7 @@ def _grant_finding(
     why = _out_of_scope(grant, call) or why_not(
         grant.pattern, call.tool.name, facts.arguments, facts.decoded, facts.defaults
     )
-    why = why or _without_room(grant, facts, used) or _outranked(grant, call, findings)
+    why = why or _by_link(grant, call, facts) or _without_room(grant, facts, used) or _outranked(grant, call, findings)
     return GrantFinding(
         id=grant.id,
         scope=grant.scope,
@@ -294,6 +303,11 @@ def _out_of_scope(grant: Grant, call: AskedCall) -> str | None:
     if grant.covers(run_id=call.run_id, agent=call.agent):
         return None
     return f"it is for the run {grant.run_id}" if grant.scope == "run" else f"it is for the agent {grant.agent}"
+
+
+def _by_link(grant: Grant, call: AskedCall, facts: CallFacts) -> str | None:
+    name = led_elsewhere(grant.pattern, call.tool, facts)
+    return None if name is None else f"a link leads {name} elsewhere than its text says"
 
 
 def _without_room(grant: Grant, facts: CallFacts, used: Mapping[str, int]) -> str | None:

@@ -19,11 +19,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 from turngate.domain.policy.facts import CallFacts, Match, PathResolver, ResolvedPath
 from turngate.domain.policy.globs import has_wildcard, parse_glob
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+MAX_SLASHES: Final = 256
+"""Of a text whose links are followed."""
 _WILDCARD = re.compile(r"[*?\[]")
 
 
@@ -87,6 +90,23 @@ def match_path(patterns: Sequence[str], path: str, facts: CallFacts, *, allowing
         return "yes"
     homeless = any(pattern.relative for pattern in parsed) and base.real is None
     return "unclear" if homeless or len(known) < 2 else "no"  # noqa: PLR2004 - the text and the real path
+
+
+def follows_link(path: str, facts: CallFacts) -> bool:
+    """Tell whether a path leads, or may lead, elsewhere than its text says, by a link that isn't on the way to the workspace.
+
+    Any text may be a path, of which only the tool knows: one that names nothing on the disk leads where it says.
+    """
+    if path.count("/") > MAX_SLASHES:
+        return True
+    resolved, base = facts.resolve_path(path, facts.workspace), _workspace(facts)
+    if resolved.lexical is None or resolved.real is None:
+        return facts.workspace is not None or path.startswith("/")
+    return _below(resolved.lexical, base.lexical) != _below(resolved.real, base.real)
+
+
+def _below(path: str, base: str | None) -> str:
+    return f"{path}/" if base is None else f"{path}/".removeprefix(f"{base.rstrip('/')}/")
 
 
 def _workspace(facts: CallFacts) -> ResolvedPath:

@@ -23,9 +23,10 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy import protected
 from turngate.domain.policy.facts import LOOK_FAILED, CallFacts, Match
-from turngate.domain.policy.grants import Grant
+from turngate.domain.policy.grants import Grant, GrantPattern
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.matchers import Matchers
+from turngate.domain.policy.paths import follows_link
 from turngate.domain.policy.terms import HIGH_RISK_GRACE_SECONDS, AskTerms, person_of, renamed
 from turngate.domain.policy.totals import Share, Total, grant_owner, rule_owner
 from turngate.domain.text.suggestions import problems
@@ -317,7 +318,12 @@ class _Case:
         if not able:
             return None
         facts, name = self.facts(), self.tool.name
-        fitting = (grant for grant in able if grant.pattern.fits(name, facts.arguments, facts.decoded, facts.defaults))
+        fitting = (
+            grant
+            for grant in able
+            if grant.pattern.fits(name, facts.arguments, facts.decoded, facts.defaults)
+            and led_elsewhere(grant.pattern, self.tool, facts) is None
+        )
         return next((grant for grant in fitting if grant.pattern.total is None or self.grant_share(grant)), None)
 
     def grant_share(self, grant: Grant) -> Share | None:
@@ -510,6 +516,18 @@ def _first_verdict(case: _Case) -> Verdict:
             return verdict
     reason = "No rule covers this tool; the default is to ask."
     return Verdict(answer="ask", rule="default", reason=reason, risk=case.risk, judgeable=not case.doubtful)
+
+
+def led_elsewhere(pattern: GrantPattern, tool: Tool, facts: CallFacts) -> str | None:
+    """Return an argument that a link leads elsewhere than what a grant says of its text; None: none is. It covers no such call.
+
+    Arguments of any value can lead anywhere, and those of processes are judged by no path.
+    """
+    views = [view for view in (facts.whole, facts.whole_decoded) if isinstance(view, dict)]
+    texts = [(name, view.get(name)) for view in views for name in (*pattern.fixed, *pattern.within)]
+    if tool.confinement is not None:
+        return None
+    return next((name for name, text in texts if isinstance(text, str) and follows_link(text, facts)), None)
 
 
 def grant_answers(grant: Grant, asking: Rule, *, starters: Collection[str]) -> bool:

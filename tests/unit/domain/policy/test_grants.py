@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +13,18 @@ from pydantic import BaseModel, ValidationError
 from turngate import Policy, Rule, interaction_tool, tool
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.grants import Grant, GrantPattern, exact_pattern
-from turngate.domain.policy.policy import evaluate
+from turngate.domain.policy.limits import ValueLimit
+from turngate.domain.policy.policy import evaluate, led_elsewhere
 from turngate.domain.text.json_pointers import decode_arguments
 from turngate.policies.facts import call_facts
 
 
 class Amount(BaseModel):
     cents: int
+
+
+class Page(BaseModel):
+    path: str
 
 
 @tool(effect="once", ask=True)
@@ -110,6 +117,57 @@ def test_i10_a_grant_overrides_neither_a_rule_nor_who_may_decide(
     )
     assert (verdict.grant_id == "g") is lets_through
     assert (verdict.answer == "allow") is lets_through
+
+
+@tool(effect="once", ask=True)
+async def write(params: Page) -> None:
+    """Write."""
+
+
+@pytest.mark.parametrize(
+    ("path", "lets_through"),
+    [
+        ("src/page", True),
+        ("src/new/page", True),
+        ("src/in/page", False),
+        ("src/up/page", False),
+        ("src/up/src/page", False),
+        ("src/file", False),
+        ("src" + "/a" * 300, False),
+    ],
+)
+@pytest.mark.parametrize("exact", [False, True])
+def test_i2_a_grant_covers_no_path_that_a_link_leads_elsewhere(
+    tmp_path: Path, path: str, lets_through: bool, exact: bool
+) -> None:
+    """I2: what lies in the workspace is the agent's to replace, so a link there asks. Links on the way to it don't count."""
+    (tmp_path / "real" / "src").mkdir(parents=True)
+    (tmp_path / "ws").symlink_to("real")
+    for name, target in (("up", ".."), ("in", "."), ("file", "/etc/passwd")):
+        (tmp_path / "real" / "src" / name).symlink_to(target)
+    if exact:
+        pattern = GrantPattern(tool="write", fixed={"path": path})
+    else:
+        pattern = GrantPattern(tool="write", within={"path": ValueLimit(op="starts_with", value="src/")})
+    raw = json.dumps({"path": path})
+    verdict = evaluate(
+        Policy(),
+        write,
+        Page(path=path),
+        agent="a",
+        facts=lambda: call_facts(raw, str(tmp_path / "ws")),
+        grants=[grant(pattern=pattern)],
+    )
+    assert (verdict.grant_id == "g") is lets_through
+
+
+def test_i2_a_beginning_of_what_is_no_path_covers_it_in_any_workspace(tmp_path: Path) -> None:
+    """Only the tool knows what is a path: an address or a name leads where it says."""
+    for workspace in (None, str(tmp_path)):
+        for value, beginning in (("https://example.com/a?b=//c", "https://example.com/"), ("A-17", "A-")):
+            within = {"path": ValueLimit(op="starts_with", value=beginning)}
+            pattern = GrantPattern(tool="write", within=within)
+            assert led_elsewhere(pattern, write, call_facts(json.dumps({"path": value}), workspace)) is None
 
 
 def test_a_grant_cannot_answer_a_question() -> None:
