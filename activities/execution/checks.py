@@ -241,12 +241,8 @@ async def require_fresh_approval(door: Door) -> Redemption | None:
 
 async def require_same_confinement(door: Door) -> Redemption | None:
     """Ask again when this worker confines the call's processes otherwise than the person who approved it was shown (I6)."""
-    approval, confinement = door.approval, door.tool.confinement
-    if approval is None or confinement is None or approval.process_confinement is None:
-        return None
-    # Of the arguments that were shown: a person who edits them may give the call the network.
-    text = confinement(door.tool.decode(approval.input)).text
-    if text == approval.process_confinement.text:
+    approval, text = door.approval, door.other_confinement()
+    if approval is None or text is None:
         return None
     why = f"{approval.decided_by} approved this, and another worker would run it, which confines it otherwise. Now: {text}"
     return _look_for_question(door) or await door.ask_again(why)

@@ -187,6 +187,21 @@ class Door:
             return self.approval.precondition
         return DEPENDS_ON_NOTHING if self.grant_needs_look else None
 
+    def other_confinement(self) -> str | None:
+        """Return how this worker would confine the call's processes, if that isn't what a person was shown; None: it is.
+
+        Of a call that no one was asked about: if they would run unconfined. The call was judged before, so it can be decoded.
+        """
+        confine, request = self.tool.confinement, self.request
+        if confine is None:
+            return None
+        if request is None or request.process_confinement is None:
+            now = confine(self.call.decoded_by(self.tool))
+            return None if now.confined else now.text
+        # Of the arguments that were shown: a person who edits them may give the call the network.
+        now = confine(self.tool.decode(request.input))
+        return None if now.text == request.process_confinement.text else now.text
+
     # What is on record
 
     async def authorize(self) -> Failure | None:

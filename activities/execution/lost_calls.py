@@ -20,7 +20,7 @@ from temporalio.exceptions import ApplicationError
 from turngate.activities.engine.engine import Engine
 from turngate.activities.engine.error_log import Where, note
 from turngate.activities.engine.lost_workers import LOST_WORKER
-from turngate.activities.execution.door import MOVED_ON, Door, resolution_request_id
+from turngate.activities.execution.door import MOVED_ON, Door, not_run, resolution_request_id
 from turngate.activities.execution.redemption import AskAgain, Redeemed, Redemption, Settled, Stopped, UnknownEnd
 from turngate.activities.execution.settlement import Start, tell_started
 from turngate.activities.planning.requests import open_request, ready_call, waiting_call
@@ -238,10 +238,12 @@ async def start_in_next_attempt(door: Door) -> Redemption | None:
 
 
 async def refuse_changed_call(door: Door) -> Redemption | None:
-    """Settle a call that is no longer what was let through, or that policy denies now."""
+    """Settle a call that is no longer what was let through, would be confined otherwise, or that policy denies now."""
     problem = await door.judge(door.previous_start.digest, decided=True)
     if not isinstance(problem, Failure):
-        return None
+        if door.other_confinement() is None:
+            return None
+        problem = not_run("the worker confines it otherwise than when it was allowed; send it again")
     if (
         door.previous_start.state == "unknown"
     ):  # a person said that it did not happen, so the problem says all there is to say
@@ -307,6 +309,7 @@ async def start_again(door: Door) -> Redeemed:
     start = Start(attempt=lost.attempts + 1, decision_id=decision_id, by=by, digest=lost.digest)
     await tell_started(door.conn, door.call, start)
     secrets = {} if door.findings is None else door.findings.secrets or {}
+    approved = request if request is not None and request.input == door.call.running_input else None
     return Redeemed(
         door.tool,
         door.run,
@@ -315,6 +318,7 @@ async def start_again(door: Door) -> Redeemed:
         lost.idempotency_key,
         attempt=start.attempt,
         secrets=secrets,
+        precondition=None if approved is None else approved.precondition,
         places=door.places,
     )
 
@@ -329,6 +333,7 @@ async def ask_resolution(door: Door, *, why: str | None = None, rule: str = LOST
     run, call, lost, approval, partial = door.run, door.call, door.previous_start, door.request, ""
     if door.end is not None:
         why, rule, partial = door.end.why, ENDED_RULE, door.end.partial_output
+    same = approval if approval is not None and approval.input == call.running_input else None
     start = await _lost_start(door, why)  # its progress is found for as long as the call counts as executing
     await door.end_previous_start("unknown", partial_output=partial or lost.partial_output)
     created_at = now()
@@ -357,7 +362,9 @@ async def ask_resolution(door: Door, *, why: str | None = None, rule: str = LOST
         urgent_at=as_text(urgent_at(created_at, None, "high")),
         path=run.path,
         origins=approval.origins if approval else None,
-        summary=approval.summary if approval and approval.input == call.running_input else None,
+        summary=same.summary if same else None,
+        precondition=same.precondition if same else None,
+        confinement=same.confinement if same else None,
         lost_start=start.model_dump_json(),
         nonce=call.nonce,
     )

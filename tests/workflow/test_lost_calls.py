@@ -13,7 +13,7 @@ from support.tools import Bench
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
-from turngate import Agent, App, Toolkit, tool
+from turngate import Agent, App, ToolContext, Toolkit, tool
 from turngate import worker as composition
 from turngate.activities.engine.engine import OrderLocks
 from turngate.activities.execution.door import Door
@@ -23,7 +23,7 @@ from turngate.approvals_api.requests.views import request_detail
 from turngate.approvals_api.runs import explain
 from turngate.domain.contract import RunToolInput
 from turngate.domain.tools.results import Failure, Ok
-from turngate.domain.tools.tool import Effect, Tool
+from turngate.domain.tools.tool import Effect, ProcessConfinement, Tool
 from turngate.runtime.app_loader import check_app
 from turngate.store.database import Database
 from turngate.store.requests import requests
@@ -89,6 +89,37 @@ async def test_i3_a_call_that_is_lost_again_asks_again(client: Client, database:
             assert (await engine.ended(run)).status == "completed"
         assert len(bench.paid) == 2
         assert (await engine.executions(run))["c1"].attempts == 2
+
+
+async def test_i6_a_lost_call_starts_again_only_as_it_was_shown(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """I6: with what it was approved with, and never on a worker that confines it otherwise."""
+    ways, seen = ["confined"], list[str | None]()
+
+    @tool(effect="once", ask=True, precondition=lambda: "etag-1")
+    async def pay(ctx: ToolContext) -> int:
+        seen.append(ctx.precondition)
+        bench.paid.append(1)
+        await asyncio.sleep(3600)
+        return 1
+
+    pay = replace(pay, confinement=lambda _: ProcessConfinement(confined=len(ways) == 1, text=ways[-1]))
+    async with stack(client, database, pay, model=model(), working=False) as engine:
+        async with engine.worker(graceful_shutdown_seconds=0):
+            run = await engine.start()
+            await engine.decide(await engine.request(run), "approve")
+            await started(bench, 1)
+        async with engine.worker(graceful_shutdown_seconds=0):
+            await engine.decide(await engine.request(run, kind="outcome"), "respond", outcome="did_not_happen")
+            await started(bench, 2)
+        async with engine.worker():
+            second = await engine.request(run, kind="outcome")
+            ways.append("unconfined")
+            await engine.decide(second, "respond", outcome="did_not_happen")
+            assert (await engine.ended(run)).status == "completed"
+        assert seen == ['"etag-1"', '"etag-1"']
+        assert "confines it otherwise" in str((await engine.results(run))["c1"])
 
 
 @pytest.mark.parametrize("effect", ["idempotent", "once"])

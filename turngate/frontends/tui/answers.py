@@ -209,7 +209,11 @@ LASTS: Final = (
 )
 SCOPES: Final = (("run", "this run"), ("agent", "this agent"))
 FOR_ADMINS: Final = (("everyone", "every agent"),)
-REACH: Final = {"run": "in this run", "agent": "in every run of this agent", "everyone": "in every run of every agent"}
+REACH: Final = {
+    "run": "in this run",
+    "agent": "in every run of this agent, in any directory",
+    "everyone": "in every run of every agent, in any directory",
+}
 VALUE_CHARS: Final = 60
 OPEN: Final = "anything"
 LIMITS: Final = (

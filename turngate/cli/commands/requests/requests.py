@@ -518,7 +518,11 @@ def wanted_grant(
     wanted = WantedGrant(
         pattern=pattern, scope=options.scope.value, expires_after_seconds=seconds, max_uses=options.uses
     )
-    whom = {"run": f"in run {request.run_id}", "agent": f"by agent {request.agent}", "everyone": "by every agent"}
+    whom = {
+        "run": f"in run {request.run_id}",
+        "agent": f"by agent {request.agent}, in any directory",
+        "everyone": "by every agent, in any directory",
+    }
     terminal.note(("grant: ", "bold yellow"), plain_line(in_words(pattern)))
     terminal.note(
         f"       {whom[options.scope.value]}, up to {options.uses} time(s), for {options.lasts}, without asking anyone"
