@@ -389,7 +389,7 @@ NOT_COMPARED: Final[Mapping[str, Mapping[str, str]]] = {
 """Table → columns → why no one relies on them."""
 
 TABLES_NOT_COMPARED: Final[Mapping[str, str]] = {
-    "conversations": "its messages are compared; a data key that was changed opens nothing",
+    "conversations": "its messages are compared (an earlier head leaves some out); a changed data key opens nothing",
     "agents model_names published_policies": "an app publishes it again at each start of a worker",
     "progress deltas errors summaries_wanted": "for those who watch, and gone after; nothing is decided by it",
     "precedents precedent_features": _HINT,
@@ -398,12 +398,12 @@ TABLES_NOT_COMPARED: Final[Mapping[str, str]] = {
     "totals": "counts for limits; calls that were counted are events",
     "judgements": "what the judge said is part of the verdict, which is compared",
     "summaries": "what a model is sent in place of messages, which stay and are compared",
-    "external_calls": "what was sent is compared as the call of its run",
+    "external_calls": "the call and its context are compared as its run's; the rest of the conversation isn't (docs/security.md)",
     "erasures": _ERASURE,
     "retention_runs": "retention.applied says what was done",
     "idempotent_answers": "an answer that a repeat gets again, for a day",
     "people people_switch": "what an id is called; the log has ids",
-    "login_links": "a link that is used opens a session, which is compared",
+    "login_links": "a link that is used opens a session, which the log has; who added the link, it doesn't (docs/security.md)",
     "events event_chains": "the log itself",
     "key_ring": "a key that was changed opens nothing",
 }
