@@ -8,6 +8,7 @@ Sources: OpenID Connect Core 1.0 §3.1, Discovery 1.0 §4, RFC 7636 (PKCE), RFC 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import secrets
@@ -17,9 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import httpx2
-from authlib.integrations.base_client.errors import OAuthError
-from authlib.integrations.httpx_client import AsyncOAuth2Client
+import httpx
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 from joserfc import jwt
 from joserfc.errors import JoseError
@@ -46,6 +45,7 @@ ALGORITHMS: Final = (
 CLOCK_SKEW_SECONDS: Final = 60
 KEEP_METADATA_SECONDS: Final = 3_600
 TIMEOUT_SECONDS: Final = 10.0
+_AS_JSON: Final = {"Accept": "application/json"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,13 +84,19 @@ class OidcProvider:
             verifier=secrets.token_urlsafe(64),
             redirect_uri=redirect_uri,
         )
-        async with self._client(metadata, redirect_uri) as client:
-            url, _state = client.create_authorization_url(
-                metadata.document["authorization_endpoint"],
-                state=attempt.state,
-                nonce=attempt.nonce,
-                code_verifier=attempt.verifier,
-            )
+        challenge = hashlib.sha256(attempt.verifier.encode("ascii")).digest()
+        url = httpx.URL(metadata.document["authorization_endpoint"]).copy_merge_params(
+            {
+                "response_type": "code",
+                "client_id": self.settings.client_id,
+                "redirect_uri": redirect_uri,
+                "scope": self.settings.scopes,
+                "state": attempt.state,
+                "nonce": attempt.nonce,
+                "code_challenge": base64.urlsafe_b64encode(challenge).decode("ascii").rstrip("="),
+                "code_challenge_method": "S256",
+            }
+        )
         return str(url), self._signer.dumps(asdict(attempt))
 
     async def finish(self, answer: Mapping[str, str], cookie: str | None) -> Mapping[str, Any]:
@@ -111,8 +117,7 @@ class OidcProvider:
         if "error" in answer or not answer.get("code"):
             reason = answer.get("error_description") or answer.get("error") or "no code"
             raise _refused(f"the provider did not let you in ({reason[:200]})")
-        async with self._client(metadata, attempt.redirect_uri) as client:
-            tokens = await _fetched(client, metadata, answer["code"], attempt.verifier)
+        tokens = await self._tokens(metadata, answer["code"], attempt)
         claims = await self._id_claims(metadata, tokens.get("id_token"), attempt.nonce)
         if claim_at(claims, self.settings.role_claim) is None and "userinfo_endpoint" in metadata.document:
             # Many providers keep the ID token small and send groups here only.
@@ -158,18 +163,33 @@ class OidcProvider:
         _require(azp == self.settings.client_id, "the ID token was made for another program")
         return claims
 
-    def _client(self, metadata: _Metadata, redirect_uri: str) -> AsyncOAuth2Client:
+    async def _tokens(self, metadata: _Metadata, code: str, attempt: Attempt) -> Mapping[str, Any]:
+        """Return what the provider gives for the code (RFC 6749 §4.1.3)."""
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "code_verifier": attempt.verifier,
+            "redirect_uri": attempt.redirect_uri,
+        }
+        login = (self.settings.client_id, self.settings.client_secret)
         methods = metadata.document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
-        basic = "client_secret_basic" in methods
-        return AsyncOAuth2Client(
-            self.settings.client_id,
-            self.settings.client_secret,
-            token_endpoint_auth_method="client_secret_basic" if basic else "client_secret_post",
-            scope=self.settings.scopes,
-            redirect_uri=redirect_uri,
-            code_challenge_method="S256",
-            timeout=TIMEOUT_SECONDS,
-        )
+        is_basic = "client_secret_basic" in methods
+        if not is_basic:
+            form |= dict(zip(("client_id", "client_secret"), login, strict=True))
+        try:
+            async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS, auth=login if is_basic else None) as client:
+                answer = await client.post(metadata.document["token_endpoint"], data=form, headers=_AS_JSON)
+            if answer.is_server_error:
+                answer.raise_for_status()
+            tokens = answer.json()
+        except (httpx.HTTPError, ValueError, RecursionError) as error:
+            raise _away(error) from None
+        if not isinstance(tokens, dict):
+            raise _away(TypeError())
+        if "error" in tokens:
+            reason = str(tokens.get("error_description") or tokens["error"])[:200]
+            raise _refused(f"the provider did not take the code ({reason})")
+        return tokens
 
     async def _read_metadata(self, *, refresh: bool = False) -> _Metadata:
         cached = self._metadata
@@ -177,7 +197,7 @@ class OidcProvider:
             return cached
         issuer = self.settings.issuer
         require_usable()
-        async with httpx2.AsyncClient(timeout=TIMEOUT_SECONDS) as client:
+        async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS) as client:
             document = await _json(client, f"{issuer.rstrip('/')}/.well-known/openid-configuration")
             if document.get("issuer") != issuer:
                 raise UnavailableError(
@@ -191,35 +211,23 @@ class OidcProvider:
         return self._metadata
 
 
-async def _fetched(client: AsyncOAuth2Client, metadata: _Metadata, code: str, verifier: str) -> Mapping[str, Any]:
-    try:
-        tokens: Mapping[str, Any] = await client.fetch_token(
-            metadata.document["token_endpoint"], grant_type="authorization_code", code=code, code_verifier=verifier
-        )
-    except OAuthError as error:
-        raise _refused(f"the provider did not take the code ({error.description or error.error})") from None
-    except (httpx2.HTTPError, ValueError) as error:
-        raise _away(error) from None
-    return tokens
-
-
 async def _userinfo(metadata: _Metadata, access_token: str, subject: str) -> Mapping[str, Any]:
     endpoint = metadata.document["userinfo_endpoint"]
     _require_safe_url("userinfo_endpoint", endpoint)
     headers = {"Authorization": f"Bearer {access_token}"}
-    async with httpx2.AsyncClient(timeout=TIMEOUT_SECONDS, headers=headers) as client:
+    async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS, headers=headers) as client:
         document = await _json(client, endpoint)
     # OpenID Connect Core 1.0 §5.3.2: else it may be about someone else.
     _require(document.get("sub") == subject, "the provider sent claims about someone else")
     return document
 
 
-async def _json(client: httpx2.AsyncClient, url: str) -> Mapping[str, Any]:
+async def _json(client: httpx.AsyncClient, url: str) -> Mapping[str, Any]:
     try:
-        answer = await client.get(url, headers={"Accept": "application/json"})
+        answer = await client.get(url, headers=_AS_JSON)
         answer.raise_for_status()
         document = answer.json()
-    except (httpx2.HTTPError, ValueError, RecursionError) as error:
+    except (httpx.HTTPError, ValueError, RecursionError) as error:
         raise _away(error) from None
     if not isinstance(document, dict):
         raise UnavailableError(f"the OpenID provider's answer from {url} is not a JSON object")

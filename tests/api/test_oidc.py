@@ -228,10 +228,7 @@ async def test_a_token_for_another_client_is_refused(provider: Provider, port: i
     back = dict(httpx.URL(await provider.log_in(url, "ida")).params)
     attempt = others._attempt(back, cookie)
     metadata = await others._read_metadata()
-    async with others._client(metadata, attempt.redirect_uri) as client:
-        tokens = await client.fetch_token(
-            metadata.document["token_endpoint"], code=back["code"], code_verifier=attempt.verifier
-        )
+    tokens = await others._tokens(metadata, back["code"], attempt)
     id_token = tokens["id_token"]
     assert (await others._id_claims(metadata, id_token, attempt.nonce))["sub"] == "ida"
     header, payload, signature = id_token.split(".")

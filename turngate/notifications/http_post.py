@@ -11,14 +11,19 @@ from functools import cache
 from http import HTTPStatus
 from typing import Final
 
-import httpcore
 import httpx
 
 from turngate.domain.text.hidden_text import marked_text
 from turngate.http_environment import require_certificates
 from turngate.notifications.send_results import Delivered, Refused, SendResult, Unreachable, retry_after
 from turngate.store.clock import now
-from turngate.toolkits.http_client.safe_connect import Resolver, SafeTransport, UnsafeAddressError, resolve_by_system
+from turngate.toolkits.http_client.safe_connect import (
+    Dial,
+    Resolver,
+    SafeTransport,
+    UnsafeAddressError,
+    resolve_by_system,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +47,7 @@ class Poster:
     allow_private: bool
     gone: frozenset[int] = frozenset({HTTPStatus.GONE})
     resolve: Resolver = resolve_by_system
-    dial: httpcore.AsyncNetworkBackend | None = None
+    dial: Dial | None = None
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> SendResult:
         """Send one POST and return the result. Never raises for what the network or the receiver does."""

@@ -14,7 +14,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import httpcore
 import httpx
 from pydantic import Field, create_model
 
@@ -31,7 +30,7 @@ from turngate import (
 from turngate.toolkits.edits import Params
 from turngate.toolkits.http_client.exchange import Exchange, HttpResponse, OutgoingRequest, RequestFailed
 from turngate.toolkits.http_client.hosts import AllowList, BadUrl, HostNotAllowed, Target
-from turngate.toolkits.http_client.safe_connect import Resolver, SafeTransport, resolve_by_system
+from turngate.toolkits.http_client.safe_connect import Dial, Resolver, SafeTransport, resolve_by_system
 from turngate.toolkits.http_client.secrets import ConfiguredHeaders
 
 __all__ = ["BadUrl", "HostNotAllowed", "HttpResponse", "RequestFailed", "http_toolkit"]
@@ -74,7 +73,7 @@ def http_toolkit(
     untrusted: bool = True,
     tls: ssl.SSLContext | None = None,
     resolve: Resolver = resolve_by_system,
-    dial: httpcore.AsyncNetworkBackend | None = None,
+    dial: Dial | None = None,
 ) -> Toolkit:
     """Return ``http_get`` for GET and HEAD, which runs without asking, and ``http_request`` for the rest, which asks.
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import httpcore
 import pytest
@@ -15,6 +17,7 @@ import svcs
 from hypothesis import given
 from hypothesis import strategies as st
 
+import turngate
 from turngate import Failure, Ok, ToolContext
 from turngate.activities.execution.executor import execute
 from turngate.domain.errors import ConfigurationError
@@ -475,3 +478,12 @@ async def test_a_resolver_that_hangs_is_bounded(network):
     network.resolve = hang
     failed = await network.fetch("http://allowed.example/", ["allowed.example"], timeout=timedelta(seconds=1))
     assert (failed["kind"], failed["cause"], failed["maybe_sent"]) == ("request_failed", "timeout", False)
+
+
+def test_one_module_knows_what_is_private_to_httpx() -> None:
+    """A change of the HTTP library is a change of one module and of imports."""
+    root = Path(turngate.__file__).parent
+    knowing = [
+        path.name for path in root.rglob("*.py") if re.search(r"\b(httpcore\.|import httpcore)", path.read_text())
+    ]
+    assert knowing == ["safe_connect.py"]

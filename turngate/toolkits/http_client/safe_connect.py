@@ -5,6 +5,9 @@ and exactly a checked address is dialled. A second lookup, whose answer could di
 URL keeps the name, so ``Host``, SNI and the certificate check are about the name. Which *names* are allowed is the
 caller's business.
 
+The one module that knows httpcore, which is private to httpx: httpx has no way to say how an address is connected to. If httpx
+is replaced by its successor, this is what changes with the imports.
+
 What is left: a NAT64 prefix of one's own (RFC 6052 §2.2) looks like any public IPv6 prefix; a network that has one must
 keep its translator from reaching private addresses.
 """
@@ -28,6 +31,9 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Reach = Literal["public", "private", "never"]
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """Host name and port → its addresses as text, in the order to try them. Raises OSError when there are none."""
+
+Dial = httpcore.AsyncNetworkBackend
+"""How a checked address is connected to."""
 
 MAX_ADDRESSES = 4
 """Addresses of one name that are tried before giving up."""
@@ -134,7 +140,7 @@ async def resolve_by_system(host: str, port: int) -> Sequence[str]:
 class CheckedBackend(httpcore.AsyncNetworkBackend):
     """Resolves, checks and pins, then dials by another backend, which only ever gets IP addresses."""
 
-    def __init__(self, *, allow_private: bool, resolve: Resolver, dial: httpcore.AsyncNetworkBackend) -> None:
+    def __init__(self, *, allow_private: bool, resolve: Resolver, dial: Dial) -> None:
         self._allow_private = allow_private
         self._resolve = resolve
         self._dial = dial
@@ -202,7 +208,7 @@ class SafeTransport(httpx.AsyncBaseTransport):
         tls: ssl.SSLContext,
         allow_private: bool = False,
         resolve: Resolver = resolve_by_system,
-        dial: httpcore.AsyncNetworkBackend | None = None,
+        dial: Dial | None = None,
     ) -> None:
         backend = CheckedBackend(allow_private=allow_private, resolve=resolve, dial=dial or httpcore.AnyIOBackend())
         # httpx's own transport takes no network backend, hence httpcore's pool in person.
