@@ -6,6 +6,7 @@ is imported when it is first used: the command line and the client run this modu
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -120,6 +121,10 @@ _EXPORTS: Final = {
     "turngate.domain.tools.tool": ("Tool", "ToolManifest"),
     "turngate.domain.tools.toolkit": ("Toolkit",),
 }
+# httpx imports its command line where rich and click are installed, which costs each process a fifth of a second. None: as if
+# they weren't. (What else is private to httpx is in turngate.toolkits.http_client.safe_connect.)
+sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
+
 _MODULE_OF: Final = {name: module for module, names in _EXPORTS.items() for name in names}
 
 

@@ -12,10 +12,9 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, Final, TypeVar
 
-import svcs
-
 from turngate.domain.tools.context import ToolContext
 from turngate.domain.tools.injection import Injected
+from turngate.runtime.services import svcs
 
 Result = TypeVar("Result")
 

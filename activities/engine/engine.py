@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakValueDictionary
 
-import svcs
 from temporalio.exceptions import ApplicationError
 
 from turngate import __version__
@@ -31,6 +30,7 @@ from turngate.domain.tools.references import SecretResolver
 from turngate.domain.tools.tool import Tool
 from turngate.domain.tools.toolkit import Toolkit
 from turngate.models.port import LanguageModel
+from turngate.runtime.services import svcs
 from turngate.runtime.workspaces import Workspaces
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database

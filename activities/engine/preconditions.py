@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import svcs
 from pydantic import JsonValue
 
 from turngate.activities.engine import author_code
@@ -26,6 +25,7 @@ from turngate.domain.digest import idempotency_key
 from turngate.domain.tools.context import ToolContext
 from turngate.domain.tools.preview import Preview
 from turngate.domain.tools.tool import Tool
+from turngate.runtime.services import svcs
 from turngate.store.clock import now
 from turngate.store.runs import runs
 

@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any, Protocol
 
 import structlog
-import svcs
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
@@ -43,6 +42,7 @@ from turngate.domain.tools.failures import (
 from turngate.domain.tools.middleware import Invocation, Middleware, Proceed, Snapshot
 from turngate.domain.tools.results import MAX_DEPTH, Failure, Ok, as_object, is_deeper
 from turngate.domain.tools.tool import Tool
+from turngate.runtime.services import svcs
 from turngate.store.storable import storable
 
 log = structlog.get_logger(__name__)

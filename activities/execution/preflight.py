@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Final, Literal
 
-import svcs
-
 from turngate.activities.engine import author_code
 from turngate.activities.engine.author_code import (
     MOST_HANDLERS_OVERDUE,
@@ -38,6 +36,7 @@ from turngate.domain.tools.results import Failure
 from turngate.domain.tools.secrets import MIN_CHARS
 from turngate.domain.tools.summary import clean_check
 from turngate.domain.tools.tool import Tool
+from turngate.runtime.services import svcs
 from turngate.store.runs import calls, runs
 
 CHECK_SECONDS: Final = 5.0

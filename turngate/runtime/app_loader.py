@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-import svcs
-
 from turngate.domain.agents.app import Agent, App
 from turngate.domain.agents.model_profiles import ToolChoice
 from turngate.domain.errors import ConfigurationError, MissingServicesError
@@ -18,6 +16,7 @@ from turngate.domain.policy.policy import Policy
 from turngate.domain.text.suggestions import did_you_mean
 from turngate.runtime.app_errors import load_error, module_error, shown_path
 from turngate.runtime.policy_files import read_policy
+from turngate.runtime.services import svcs
 from turngate.store import agents
 from turngate.store.access import people
 from turngate.store.database import Database

@@ -23,7 +23,7 @@ from turngate.domain.tools.results import Failure, Ok
 class Order(BaseModel):
     """The base of every order: frozen, strict, without unknown members."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)  # a client sends few of them
 
     @model_validator(mode="wrap")
     @classmethod

@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 class View(BaseModel):
     """The base of what the API sends: frozen, and built from any object with the same attributes."""
 
-    model_config = ConfigDict(frozen=True, from_attributes=True)
+    model_config = ConfigDict(frozen=True, from_attributes=True, defer_build=True)  # a client reads few of them
 
 
 class Page(View, Generic[Item]):

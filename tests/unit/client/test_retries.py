@@ -165,8 +165,21 @@ def test_it_identifies_itself() -> None:
 
 
 def test_importing_it_imports_nothing_of_the_server() -> None:
-    """Neither FastAPI nor SQLAlchemy nor Temporal, nor any part of Turngate that imports them."""
+    """Neither FastAPI nor SQLAlchemy nor Temporal, nor what draws terminals, nor any part of Turngate that imports them."""
     code = "import sys, json, turngate.client; print(json.dumps(sorted(sys.modules)))"
     loaded = set(json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout))
     servers = {"fastapi", "starlette", "sqlalchemy", "temporalio", "approvals_api", "activities", "workflows"}
-    assert not loaded & (servers | {"turngate.store", "turngate.runtime", "turngate.cli"})
+    terminals = {"rich", "pygments", "click", "typer", "structlog", "yaml", "jsonschema_rs", "cryptography"}
+    parts = {f"turngate.{name}" for name in ("store", "runtime", "cli", "activities", "workflows", "approvals_api")}
+    assert not loaded & (servers | terminals | parts)
+
+
+def test_a_worker_imports_no_web_framework_for_its_services() -> None:
+    """Handlers get services from svcs, whose integrations stay out of the process until a program imports one by name."""
+    code = (
+        "import sys, turngate.worker; "
+        "print(sorted({'fastapi', 'svcs.fastapi', 'starlette.testclient', 'svcs.starlette'} & set(sys.modules))); "
+        "import svcs.starlette; print(svcs.starlette.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", "svcs.starlette"]
