@@ -11,16 +11,21 @@ import base64
 import binascii
 import hashlib
 import os
+import ssl
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
+import httpx
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from turngate.domain.errors import ConfigurationError, MissingExtraError, UnavailableError
+from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.domain.tools.secrets import mask_text
 from turngate.http_environment import is_local
 from turngate.runtime.settings import Settings
@@ -33,6 +38,8 @@ VAULT_SECONDS: Final = 10
 """How long Vault may take to answer: a process that starts waits for it."""
 MOST_CHARS: Final = 300
 """Of what Vault, or a proxy before it, answers, in an error."""
+_REFUSALS: Final = frozenset({400, 401, 403, 404, 405})
+"""Statuses of a wrong setting. With every other error, Vault or a proxy before it may answer later."""
 _PURPOSE: Final = b"turngate key ring 1"
 
 
@@ -104,67 +111,50 @@ class VaultTransit:
 
     def wrap(self, key: bytes) -> str:
         """Return a key, encrypted by Vault with the newest version of its own. Raises ConfigurationError, UnavailableError."""
-        return self._call("encrypt_data", "ciphertext", plaintext=base64.b64encode(key).decode("ascii"))
+        return self._call("encrypt", "ciphertext", plaintext=base64.b64encode(key).decode("ascii"))
 
     def unwrap(self, wrapped: str) -> bytes:
         """Return a key that Vault encrypted. Raises ConfigurationError, UnavailableError."""
         try:
-            return base64.b64decode(self._call("decrypt_data", "plaintext", ciphertext=wrapped), validate=True)
+            return base64.b64decode(self._call("decrypt", "plaintext", ciphertext=wrapped), validate=True)
         except binascii.Error:
             raise self._strange() from None
 
     def _call(self, operation: str, member: str, **values: str) -> str:
         """Return one member of what Vault answers to an operation."""
+        address, token = _vault_address(), _vault_token()
+        at = _without_login(address)
+        url = f"{address.rstrip('/')}/v1/{self.mount}/{operation}/{self.key}"
         try:
-            import hvac  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra
-            import requests  # noqa: PLC0415 - hvac's, whose errors it passes on
-        except ImportError:
-            raise MissingExtraError("Vault", "vault") from None
-        client = _vault_client(hvac)
-        at, sent = _without_login(client.url), (client.token or "", *values.values())
-        try:
-            answer = getattr(client.secrets.transit, operation)(name=self.key, mount_point=self.mount, **values)
-        except hvac.exceptions.VaultDown:
-            raise UnavailableError(f"Vault is sealed or starting ({at}): unseal it, then start again") from None
-        except (
-            hvac.exceptions.RateLimitExceeded,
-            hvac.exceptions.InternalServerError,
-            hvac.exceptions.BadGateway,
-            hvac.exceptions.VaultNotInitialized,
-            hvac.exceptions.PreconditionFailed,
-            hvac.exceptions.UnexpectedError,  # every other status, such as a proxy's 504
-        ) as error:
-            raise UnavailableError(
-                f"Vault at {at} can't answer now ({_in_one_line(error, sent)}): start again later"
-            ) from None
-        except (
-            hvac.exceptions.VaultError,
-            TypeError,
-            AttributeError,
-        ) as error:  # hvac joins what the answer lists as errors
-            raise ConfigurationError(
-                f"Vault at {at} refuses {self.name} ({_in_one_line(error, sent)}): check VAULT_TOKEN, that its policy allows "
-                f"encrypt and decrypt of {self.mount}/{self.key}, and that the key exists"
-            ) from None
-        except (requests.exceptions.InvalidHeader, UnicodeEncodeError):  # the text of both repeats the token
-            raise ConfigurationError(
-                "VAULT_TOKEN holds a line's end or another character that no token has: set it to the token alone"
-            ) from None
-        except requests.exceptions.SSLError:
+            # A redirect would take the token, and the key that is to be wrapped, to another address.
+            with httpx.Client(timeout=VAULT_SECONDS, follow_redirects=False, verify=_vault_authorities()) as client:
+                answer = client.post(url, json=values, headers={"X-Vault-Token": token})
+        except httpx.ConnectError as error:
+            if "CERTIFICATE_VERIFY_FAILED" not in str(error):
+                raise UnavailableError(f"Vault doesn't answer at {at}: check VAULT_ADDR") from None
             raise UnavailableError(
                 f"the certificate of Vault at {at} can't be checked: check VAULT_ADDR, and that VAULT_CACERT names the "
                 "file of the authority that signed it"
             ) from None
-        except requests.exceptions.RequestException as error:
-            if isinstance(error, ValueError):
-                raise ConfigurationError(f"VAULT_ADDR={at} is no address: write https://HOST:8200") from None
+        except httpx.HTTPError:
             raise UnavailableError(f"Vault doesn't answer at {at}: check VAULT_ADDR") from None
-        except OSError as error:  # requests', of a file that isn't there
-            raise ConfigurationError(f"{_in_one_line(error, sent)}: check VAULT_CACERT") from None
+        if answer.is_error:
+            raise self._refusal(answer.status_code, _in_one_line(answer, (token, *values.values())), at)
         return self._member(answer, member)
 
-    def _member(self, answer: Any, member: str) -> str:
-        data = answer.get("data") if isinstance(answer, dict) else None
+    def _refusal(self, status: int, reason: str, at: str) -> ConfigurationError | UnavailableError:
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            return UnavailableError(f"Vault is sealed or starting ({at}): unseal it, then start again")
+        if status not in _REFUSALS:
+            return UnavailableError(f"Vault at {at} can't answer now ({reason}): start again later")
+        return ConfigurationError(
+            f"Vault at {at} refuses {self.name} ({reason}): check VAULT_TOKEN, that its policy allows "
+            f"encrypt and decrypt of {self.mount}/{self.key}, and that the key exists"
+        )
+
+    def _member(self, answer: httpx.Response, member: str) -> str:
+        content = _json_of(answer)
+        data = content.get("data") if isinstance(content, dict) else None
         value = data.get(member) if isinstance(data, dict) else None
         if not isinstance(value, str):
             raise self._strange()
@@ -174,23 +164,58 @@ class VaultTransit:
         return ConfigurationError(f"what answers for {self.name} is not Vault's transit engine: check VAULT_ADDR")
 
 
-def _vault_client(hvac: Any) -> Any:
-    """Return Vault's client. Raises ConfigurationError for an address to which anyone could read along."""
-    # A redirect would take the token, and the key that is to be wrapped, to another address.
-    client = hvac.Client(timeout=VAULT_SECONDS, allow_redirects=False)
-    if client.url.lower().startswith("http:") and not is_local(client.url):
+def _vault_address() -> str:
+    """Return Vault's address. Raises ConfigurationError for none, and for one to which anyone could read along."""
+    address = os.environ.get("VAULT_ADDR", "http://localhost:8200")
+    shown = _without_login(address)
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigurationError(f"VAULT_ADDR={shown} is no address: write https://HOST:8200")
+    if parts.scheme == "http" and not is_local(address):
         raise ConfigurationError(
-            f"VAULT_ADDR={_without_login(client.url)} would send the token and the keys unencrypted: write https://HOST:8200"
+            f"VAULT_ADDR={shown} would send the token and the keys unencrypted: write https://HOST:8200"
         )
-    return client
+    return address
 
 
-def _in_one_line(error: Exception, sent: Iterable[str]) -> str:
-    """Return an error's text. Vault's can have several lines, and hvac's is all of an answer that lists no errors.
+def _vault_token() -> str:
+    """Return the token of the environment, or the one that ``vault login`` left."""
+    token = os.environ.get("VAULT_TOKEN")
+    if token is None:
+        file = Path.home() / ".vault-token"
+        token = file.read_text(errors="replace").strip() if file.is_file() else ""
+    if not (token.isascii() and (token.isprintable() or not token)):
+        raise ConfigurationError(
+            "VAULT_TOKEN holds a line's end or another character that no token has: set it to the token alone"
+        )
+    return token
+
+
+def _vault_authorities() -> ssl.SSLContext:
+    """Return what Vault's certificate is checked with."""
+    authority = os.environ.get("VAULT_CACERT") or None
+    try:
+        return httpx.create_ssl_context() if authority is None else ssl.create_default_context(cafile=authority)
+    except OSError as error:
+        raise ConfigurationError(f"VAULT_CACERT={authority} can't be read ({error}): check VAULT_CACERT") from None
+
+
+def _json_of(answer: httpx.Response) -> Any:
+    try:
+        return answer.json()
+    except (ValueError, RecursionError):
+        return None
+
+
+def _in_one_line(answer: httpx.Response, sent: Iterable[str]) -> str:
+    """Return the errors that Vault lists, or the beginning of another answer.
 
     ``sent``: the token and the values, which an answer may repeat.
     """
-    return " ".join(mask_text(str(error), [each for each in sent if each]).split())[:MOST_CHARS]
+    content = _json_of(answer)
+    errors = content.get("errors") if isinstance(content, dict) else None
+    text = ", ".join(map(str, errors)) if isinstance(errors, list) else answer.text
+    return " ".join(mask_text(text, [each for each in sent if each]).split())[:MOST_CHARS]
 
 
 def _without_login(url: str) -> str:
