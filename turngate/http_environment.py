@@ -8,7 +8,8 @@ from __future__ import annotations
 import ipaddress
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -34,12 +35,28 @@ def client_for(url: str) -> httpx.AsyncClient:
 
     Raises ConfigurationError: the environment can't work, and names the variable.
     """
+    with _usable_for(url) as trust_env:
+        return httpx.AsyncClient(trust_env=trust_env, verify=httpx.create_ssl_context())
+
+
+def sync_client_for(url: str, *, tls: ssl.SSLContext, seconds: float) -> httpx.Client:
+    """Return a client as :func:`client_for` does, for code that waits.
+
+    ``tls``: what certificates are checked with.
+    """
+    with _usable_for(url) as trust_env:
+        return httpx.Client(trust_env=trust_env, verify=tls, timeout=seconds)
+
+
+@contextmanager
+def _usable_for(url: str) -> Iterator[bool]:
+    """Tell whether a client for this address heeds the environment's proxies, and say which variable makes none possible."""
     local = is_local(url)
     problem = _problem_of_certificates(os.environ) if local else problem_of(os.environ)
     if problem:
         raise ConfigurationError(problem)
     try:
-        return httpx.AsyncClient(trust_env=not local, verify=httpx.create_ssl_context())
+        yield not local
     except (ValueError, httpx.InvalidURL) as error:  # what is looked up in NO_PROXY only here
         raise ConfigurationError(
             f"NO_PROXY can't be read ({error}): write names and addresses with commas between"

@@ -11,6 +11,7 @@ import base64
 import binascii
 import hashlib
 import os
+import re
 import ssl
 import sys
 from collections.abc import Iterable
@@ -19,7 +20,7 @@ from http import HTTPStatus
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote
 
 import httpx
 from cryptography.exceptions import InvalidTag
@@ -27,7 +28,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.domain.tools.secrets import mask_text
-from turngate.http_environment import is_local
+from turngate.http_environment import is_local, require_certificates, sync_client_for
 from turngate.runtime.settings import Settings
 from turngate.store.database import Database
 from turngate.store.encryption.key_ring import KeyRing, KeyService, ring_of
@@ -88,7 +89,7 @@ class SecretKey:
 
 @dataclass(frozen=True)
 class VaultTransit:
-    """A key in Vault's transit engine. Vault's address and token come from VAULT_ADDR and VAULT_TOKEN.
+    """A key in Vault's transit engine. Its address, token and certificates come from the variables of Vault's own tools.
 
     https://developer.hashicorp.com/vault/api-docs/secret/transit
     """
@@ -124,23 +125,35 @@ class VaultTransit:
         """Return one member of what Vault answers to an operation."""
         address, token = _vault_address(), _vault_token()
         at = _without_login(address)
-        url = f"{address.rstrip('/')}/v1/{self.mount}/{operation}/{self.key}"
+        url = f"{address.rstrip('/')}/v1/{quote(self.mount)}/{operation}/{quote(self.key)}"
+        # A proxy of Vault's may insist on X-Vault-Request, which no page in a browser can send.
+        headers = {"X-Vault-Request": "true", "X-Vault-Token": token}
         try:
-            # A redirect would take the token, and the key that is to be wrapped, to another address.
-            with httpx.Client(timeout=VAULT_SECONDS, follow_redirects=False, verify=_vault_authorities()) as client:
-                answer = client.post(url, json=values, headers={"X-Vault-Token": token})
-        except httpx.ConnectError as error:
-            if "CERTIFICATE_VERIFY_FAILED" not in str(error):
-                raise UnavailableError(f"Vault doesn't answer at {at}: check VAULT_ADDR") from None
-            raise UnavailableError(
-                f"the certificate of Vault at {at} can't be checked: check VAULT_ADDR, and that VAULT_CACERT names the "
-                "file of the authority that signed it"
-            ) from None
-        except httpx.HTTPError:
-            raise UnavailableError(f"Vault doesn't answer at {at}: check VAULT_ADDR") from None
+            with sync_client_for(address, tls=_vault_tls(), seconds=VAULT_SECONDS) as client:
+                # A redirect would take the token, and the key that is to be wrapped, to another address.
+                answer = client.post(url, json=values, headers=headers, follow_redirects=False)
+        except httpx.HTTPError as error:
+            raise self._away(str(error), at) from None
+        except UnicodeError:  # of a name that DNS can't have
+            raise _no_address(at) from None
         if answer.is_error:
-            raise self._refusal(answer.status_code, _in_one_line(answer, (token, *values.values())), at)
+            reason = _in_one_line(answer, (token, *values.values())) or f"status {answer.status_code}"
+            raise self._refusal(answer.status_code, reason, at)
         return self._member(answer, member)
+
+    def _away(self, error: str, at: str) -> UnavailableError:
+        """Return what to check. OpenSSL's errors have names, which httpx passes on in its text."""
+        if "CERTIFICATE_VERIFY_FAILED" in error:
+            return UnavailableError(
+                f"the certificate of Vault at {at} can't be checked: check VAULT_ADDR, and that VAULT_CACERT names the "
+                "file of the authority that signed it, or VAULT_CAPATH the directory (see `openssl rehash`)"
+            )
+        if "_ALERT_" in error:
+            return UnavailableError(
+                f"Vault at {at} ended the TLS connection: check VAULT_ADDR, and VAULT_CLIENT_CERT and VAULT_CLIENT_KEY if it "
+                "asks for a certificate"
+            )
+        return UnavailableError(f"Vault doesn't answer at {at}: check VAULT_ADDR")
 
     def _refusal(self, status: int, reason: str, at: str) -> ConfigurationError | UnavailableError:
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
@@ -167,37 +180,75 @@ class VaultTransit:
 def _vault_address() -> str:
     """Return Vault's address. Raises ConfigurationError for none, and for one to which anyone could read along."""
     address = os.environ.get("VAULT_ADDR", "http://localhost:8200")
-    shown = _without_login(address)
-    parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigurationError(f"VAULT_ADDR={shown} is no address: write https://HOST:8200")
-    if parts.scheme == "http" and not is_local(address):
+    at = _without_login(address)
+    try:
+        url = httpx.URL(address)
+    except (httpx.InvalidURL, ValueError):
+        raise _no_address(at) from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise _no_address(at)
+    if url.scheme == "http" and not is_local(str(url)):
         raise ConfigurationError(
-            f"VAULT_ADDR={shown} would send the token and the keys unencrypted: write https://HOST:8200"
+            f"VAULT_ADDR={at} would send the token and the keys unencrypted: write https://HOST:8200"
         )
     return address
 
 
+def _no_address(at: str) -> ConfigurationError:
+    return ConfigurationError(f"VAULT_ADDR={at} is no address: write https://HOST:8200")
+
+
 def _vault_token() -> str:
-    """Return the token of the environment, or the one that ``vault login`` left."""
-    token = os.environ.get("VAULT_TOKEN")
-    if token is None:
-        file = Path.home() / ".vault-token"
-        token = file.read_text(errors="replace").strip() if file.is_file() else ""
-    if not (token.isascii() and (token.isprintable() or not token)):
+    """Return the token of the environment, or the one that ``vault login`` left. Empty: there is none."""
+    token = os.environ.get("VAULT_TOKEN") or _token_of_login()
+    if not (token.isascii() and token.isprintable()):
         raise ConfigurationError(
             "VAULT_TOKEN holds a line's end or another character that no token has: set it to the token alone"
         )
     return token
 
 
-def _vault_authorities() -> ssl.SSLContext:
-    """Return what Vault's certificate is checked with."""
-    authority = os.environ.get("VAULT_CACERT") or None
+def _token_of_login() -> str:
     try:
-        return httpx.create_ssl_context() if authority is None else ssl.create_default_context(cafile=authority)
+        return Path("~/.vault-token").expanduser().read_text(errors="replace").strip()
+    except (FileNotFoundError, NotADirectoryError, RuntimeError):  # RuntimeError: this user has no home
+        return ""
     except OSError as error:
-        raise ConfigurationError(f"VAULT_CACERT={authority} can't be read ({error}): check VAULT_CACERT") from None
+        raise ConfigurationError(
+            f"~/.vault-token can't be read ({error.strerror}): set VAULT_TOKEN, or correct the file"
+        ) from None
+
+
+def _vault_tls() -> ssl.SSLContext:
+    """Return what Vault's certificate is checked with, and the certificate that Vault is shown if it asks for one."""
+    context = _vault_authorities()
+    certificate, key = (os.environ.get(f"VAULT_CLIENT_{each}") or None for each in ("CERT", "KEY"))
+    if certificate is not None:
+        try:
+            context.load_cert_chain(certificate, key, password="")  # without it, the terminal is asked
+        except OSError as error:  # ssl.SSLError is one
+            raise ConfigurationError(
+                f"VAULT_CLIENT_CERT={certificate} can't be used with VAULT_CLIENT_KEY={key or ''} ({error}): name PEM files of a "
+                "certificate and its key, without a passphrase"
+            ) from None
+    elif key is not None:
+        raise ConfigurationError("VAULT_CLIENT_KEY is set without VAULT_CLIENT_CERT: set both, or unset it")
+    return context
+
+
+def _vault_authorities() -> ssl.SSLContext:
+    """Return what the variables of Vault's own tools say, of which VAULT_CACERT counts more, or what our other clients use."""
+    name = "VAULT_CACERT" if os.environ.get("VAULT_CACERT") else "VAULT_CAPATH"
+    place = os.environ.get(name)
+    if not place:
+        require_certificates()
+        return httpx.create_ssl_context()
+    try:
+        if Path(place).is_dir():
+            return ssl.create_default_context(capath=place)
+        return ssl.create_default_context(cafile=place)
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigurationError(f"{name}={place} can't be used ({error}): check {name}") from None
 
 
 def _json_of(answer: httpx.Response) -> Any:
@@ -219,10 +270,8 @@ def _in_one_line(answer: httpx.Response, sent: Iterable[str]) -> str:
 
 
 def _without_login(url: str) -> str:
-    """Return an address without the name and password that it may have."""
-    scheme, _, rest = url.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+    """Return an address, or what should be one, without the name and password that it may have."""
+    return re.sub(r"\A([a-z]+://)?.*@", r"\1", url, flags=re.DOTALL | re.IGNORECASE)
 
 
 def service_of(place: str) -> KeyService:

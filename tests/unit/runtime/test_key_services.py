@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import json
 import os
+import ssl
 import threading
 import traceback
 from collections.abc import Iterator
@@ -19,6 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from support.certificates import certificate_for
 from support.openbao import OpenBao, running_openbao
 from typer.testing import CliRunner, Result
 
@@ -74,7 +79,7 @@ def test_a_refusal_names_what_to_check(openbao: OpenBao, place: str, what: str) 
 
 def test_a_refusal_is_one_line(openbao: OpenBao) -> None:
     """What Vault says when a policy doesn't allow a path has several."""
-    with pytest.raises(ConfigurationError, match=r"permission denied.*that the key exists") as refused:
+    with pytest.raises(ConfigurationError, match=r"permission denied\): check .*that the key exists") as refused:
         service_of("vault:transit/other").wrap(KEY)
     assert "\n" not in str(refused.value)
 
@@ -137,12 +142,19 @@ def test_vaults_certificate_is_checked_by_vault_cacert(tmp_path: Path, monkeypat
         assert service.unwrap(service.wrap(KEY)) == KEY
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:8200", "vault.internal", "http://", ""])
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("127.0.0.1:8200", "vault.internal", "http://", "", "https://h:port", "https://[::1", "https://a..b"),
+        *("me:hunter2@vault.internal", "https://me:hun/ter2@vault:port"),
+    ],
+)
 def test_an_address_that_is_no_url_is_refused(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setenv("VAULT_ADDR", address)
     monkeypatch.setenv("VAULT_TOKEN", "s.token")
-    with pytest.raises(ConfigurationError, match="VAULT_ADDR"):
+    with pytest.raises(ConfigurationError, match=r"VAULT_ADDR.* is no address") as refused:
         service_of(PLACE).wrap(KEY)
+    assert "hun" not in str(refused.value)
 
 
 @pytest.mark.parametrize("token", ["s.token\n", "s.tok\u20acn"])
@@ -181,7 +193,7 @@ def test_a_store_is_encrypted_with_a_key_in_vault(
 class Strange:
     """A server with an answer to every request. ``cut``: the connection ends before it; ``release``: it waits for this.
 
-    ``redirect``: where its answer leads. ``paths``: what was asked for.
+    ``redirect``: where its answer leads. ``paths``: what was asked for. ``tokens``: by whom.
     """
 
     def __init__(self) -> None:
@@ -189,6 +201,7 @@ class Strange:
         self.cut = False
         self.redirect = ""
         self.paths: list[str] = []
+        self.tokens: list[str] = []
         self.release = threading.Event()
         self.release.set()
 
@@ -203,11 +216,12 @@ def vault(monkeypatch: pytest.MonkeyPatch) -> Iterator[Strange]:
 
 
 @contextmanager
-def _served(strange: Strange) -> Iterator[str]:
+def _served(strange: Strange, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             strange.paths.append(self.path)
+            strange.tokens.append(self.headers["X-Vault-Token"])
             strange.release.wait(5)
             status, answer = strange.answer
             if strange.cut:
@@ -224,15 +238,112 @@ def _served(strange: Strange) -> Iterator[str]:
 
         def log_message(self, *_args: object) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_args: object) -> None: ...  # of clients that hang up
+
+    server = Server(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)  # how often it looks for its end
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+        yield f"{'https' if tls else 'http'}://localhost:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+CIPHERTEXT = {"data": {"ciphertext": "vault:v1:AAAA"}}
+
+
+@pytest.fixture
+def certified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
+    """The certificate and key of a server with TLS that answers those who show the same certificate."""
+    certificate, key = certificate_for("localhost", tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificate)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    tls.load_cert_chain(certificate, key)
+    strange = Strange()
+    strange.answer = 200, CIPHERTEXT
+    for name in ("CACERT", "CAPATH", "CLIENT_CERT", "CLIENT_KEY"):
+        monkeypatch.delenv(f"VAULT_{name}", raising=False)
+    with _served(strange, tls) as address:
+        monkeypatch.setenv("VAULT_ADDR", address)
+        monkeypatch.setenv("VAULT_TOKEN", "s.token")
+        yield certificate, key
+
+
+def test_vault_is_shown_a_certificate_and_its_own_is_checked(
+    certified: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By VAULT_CAPATH as by VAULT_CACERT, which counts more. What is missing is named."""
+    certificate, key = certified
+    subject = x509.load_pem_x509_certificate(certificate.read_bytes()).subject.public_bytes()
+    number = int.from_bytes(hashlib.sha1(subject[2:], usedforsecurity=False).digest()[:4], "little")
+    authorities = certificate.parent / "authorities"
+    authorities.mkdir()
+    service = service_of(PLACE)
+    monkeypatch.setenv("VAULT_CAPATH", str(authorities))
+    with pytest.raises(UnavailableError, match="VAULT_CAPATH"):
+        service.wrap(KEY)
+    (authorities / f"{number:08x}.0").symlink_to(certificate)  # as `openssl rehash` makes it
+    with pytest.raises(UnavailableError, match="VAULT_CLIENT_CERT"):
+        service.wrap(KEY)
+    monkeypatch.setenv("VAULT_CLIENT_CERT", str(certificate))
+    monkeypatch.setenv("VAULT_CLIENT_KEY", str(key))
+    assert service.wrap(KEY) == "vault:v1:AAAA"
+    monkeypatch.setenv("VAULT_CACERT", str(certificate))
+    monkeypatch.setenv("VAULT_CAPATH", str(certificate.parent / "absent"))
+    assert service.wrap(KEY) == "vault:v1:AAAA"
+    monkeypatch.delenv("VAULT_CACERT")
+    with pytest.raises(ConfigurationError, match=r"VAULT_CAPATH=.*absent"):
+        service.wrap(KEY)
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key"),
+    [
+        (None, "key.pem"),
+        ("absent.pem", "key.pem"),
+        ("certificate.pem", "absent.pem"),
+        ("certificate.pem", "locked.pem"),
+    ],
+)
+def test_a_certificate_that_cannot_be_shown_is_refused(
+    certified: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, certificate: str | None, key: str
+) -> None:
+    """No terminal is asked for a key's passphrase."""
+    folder = certified[0].parent
+    private = serialization.load_pem_private_key(certified[1].read_bytes(), None)
+    locked = serialization.BestAvailableEncryption(b"passphrase")
+    pem = private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked)
+    (folder / "locked.pem").write_bytes(pem)
+    if certificate is not None:
+        monkeypatch.setenv("VAULT_CLIENT_CERT", str(folder / certificate))
+    monkeypatch.setenv("VAULT_CLIENT_KEY", str(folder / key))
+    with pytest.raises(ConfigurationError, match="VAULT_CLIENT_CERT"):
+        service_of(PLACE).wrap(KEY)
+
+
+def test_a_vault_on_this_machine_is_asked_through_no_proxy(vault: Strange, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a proxy the token would go unencrypted."""
+    vault.answer = 200, CIPHERTEXT
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    assert service_of(PLACE).wrap(KEY) == "vault:v1:AAAA"
+
+
+def test_the_token_is_the_environments_or_the_one_of_vault_login(
+    vault: Strange, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    vault.answer = 200, CIPHERTEXT
+    monkeypatch.setenv("HOME", str(tmp_path))
+    service_of(PLACE).wrap(KEY)
+    monkeypatch.setenv("VAULT_TOKEN", "")
+    service_of(PLACE).wrap(KEY)
+    (tmp_path / ".vault-token").write_text("s.file\n")
+    service_of(PLACE).wrap(KEY)
+    assert vault.tokens == ["s.token", "", "s.file"]
 
 
 @pytest.mark.parametrize("status", [412, 429, 500, 501, 502, 503, 504])
