@@ -16,7 +16,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import httpx
 from itsdangerous import BadSignature, URLSafeTimedSerializer
@@ -24,9 +23,9 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import JWKRegistry, Key, KeySet
 
-from turngate.approvals_api.settings import ATTEMPT_SECONDS, OidcSettings, claim_at, is_loopback
+from turngate.approvals_api.settings import ATTEMPT_SECONDS, OidcSettings, claim_at
 from turngate.domain.errors import ForbiddenError, UnavailableError
-from turngate.http_environment import require_usable
+from turngate.http_environment import is_local, require_usable
 
 ALGORITHMS: Final = (
     "RS256",
@@ -248,8 +247,11 @@ def _key_set(document: Mapping[str, Any]) -> KeySet:
 
 
 def _require_safe_url(name: str, url: object) -> None:
-    parts = urlsplit(url if isinstance(url, str) else "")
-    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
+    try:
+        parts = httpx.URL(url if isinstance(url, str) else "")
+    except (httpx.InvalidURL, ValueError):
+        parts = httpx.URL()
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_local(str(parts))):
         raise UnavailableError(f"the OpenID provider's {name} is {str(url)[:200]!r}, but must be an https address")
 
 

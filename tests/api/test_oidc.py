@@ -24,7 +24,7 @@ from support.oidc_provider import SCOPES, SECRET, Provider, running_provider
 from support.users import added, audit_events
 
 from turngate.approvals_api.access.login import role_of, wanted_name
-from turngate.approvals_api.access.oidc import OidcProvider, _Metadata
+from turngate.approvals_api.access.oidc import OidcProvider, _Metadata, _require_safe_url
 from turngate.approvals_api.settings import OidcSettings, claim_at
 from turngate.domain.errors import ForbiddenError, UnavailableError
 from turngate.runtime.embedded_temporal import choose_port
@@ -269,6 +269,23 @@ async def test_a_token_endpoint_that_does_not_answer_is_unavailable(
     oidc._metadata = replace(metadata, document={**metadata.document, "token_endpoint": "http://127.0.0.1:1/token"})
     with pytest.raises(UnavailableError, match="cannot be reached"):
         await oidc.finish({"state": state, "code": "x", "iss": provider.issuer}, cookie)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        None,
+        "http://login.example",
+        "http://127.0.0.1.evil.example",
+        "https://[::1",
+        "https://login:port",
+        "https://a\nb",
+    ],
+)
+def test_a_providers_address_is_one_that_no_one_can_read_along(url: str | None) -> None:
+    """And one that can be asked at all, whatever the provider's document says."""
+    with pytest.raises(UnavailableError, match="must be an https address"):
+        _require_safe_url("token_endpoint", url)
 
 
 async def test_without_a_provider_there_is_no_such_way_in(sqlite: Database) -> None:
