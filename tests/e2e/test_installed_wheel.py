@@ -174,8 +174,8 @@ def test_the_wheel_asks_for_packages_by_name(built: Built) -> None:
         "providers",
         "pydantic-ai",
         "telemetry",
+        "tui",
     }
-    extras |= {"tui", "vault"}
     assert set(built.metadata("Provides-Extra")) == extras
 
 
