@@ -25,6 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing import shared_memory
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ from turngate.cli.parts.confinement import tool_confinement
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.settings import load_settings
 from turngate.toolkits.confinement import bubblewrap, machine, seccomp, system_paths
-from turngate.toolkits.confinement.launcher import END_ALL
+from turngate.toolkits.confinement.launcher import END_ALL, order_words
 from turngate.toolkits.confinement.machine import Confinement, UnconfinedError
 from turngate.toolkits.confinement.sandbox import MIB, OBEYED, Backend, Command, Limits, Sandbox
 from turngate.toolkits.confinement.system_paths import find_helper
@@ -441,17 +442,23 @@ def test_i13_signals(run: Run) -> None:
         bystander.kill()
 
 
+def order_of(command: Command) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the launcher's order, and the program that it starts."""
+    end = 5 + int(command.argv[4])
+    return json.loads("".join(command.argv[5:end])), command.argv[end:]
+
+
 def test_i13_signals_on_an_older_kernel(tmp_path: Path) -> None:
     """I13: where Landlock doesn't know signals (before Linux 6.12), none can be sent at all: directly or as SIGIO."""
     command = Confinement(backend="landlock").command(
         ["bash", "-c", ATTACK_BY_SIGNALS], Sandbox(workspace=None, temporary=tmp_path), {"PATH": os.defpath}
     )
-    launcher_order = json.loads(command.argv[4])
+    order, program = order_of(command)
     filter_code = seccomp.program(os.uname().machine, namespaces=False, signals=False).hex()
-    order = json.dumps({**launcher_order, "landlock": None, "filter": filter_code})
+    words = order_words(order | {"landlock": None, "filter": filter_code})
     with subprocess.Popen(["sleep", "60"]) as bystander:
         ended = subprocess.run(
-            [*command.argv[:4], order, *command.argv[5:], str(bystander.pid)],
+            [*command.argv[:4], *words, *program, str(bystander.pid)],
             env=command.environment,
             capture_output=True,
             text=True,
@@ -1232,14 +1239,14 @@ def run_as_nobody(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command under bubblewrap as a worker that isn't root does; ``place``: the files of the test, which become its own."""
     command = Confinement(backend="bubblewrap", hidden=hidden).command(argv, sandbox, {"PATH": os.defpath})
-    order = json.loads(command.argv[4]) | {"held_folder": str(place / "held")}
+    words = order_words(order_of(command)[0] | {"held_folder": str(place / "held")})
     program = bubblewrap.arguments("bwrap", sandbox, hidden, argv, root=False)  # without what root alone can read
     launcher = place / "launcher"
     shutil.copytree(Path(command.argv[3]).parent, launcher)
     for path in (place, *place.rglob("*")):
         os.chown(path, 65534, 65534, follow_symlinks=False)
     return subprocess.run(
-        ["/usr/bin/python3", "-I", "-S", launcher / "launcher.py", json.dumps(order), *program],
+        ["/usr/bin/python3", "-I", "-S", launcher / "launcher.py", *words, *program],
         env=command.environment,
         cwd="/",
         capture_output=True,
