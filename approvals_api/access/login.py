@@ -211,10 +211,7 @@ async def _begin(
 
 
 async def _record_failure(conn: Connection, *, via: Via, name: str, address: str) -> None:
-    # What someone typed may be anyone's name, or a password: with ids, the log has the person's, or nothing.
-    typed = name[:MAX_NAME_CHARS]
-    if await people.is_on(conn):
-        person = await people.find(conn, typed)
-        typed = "" if person is None else person.id
-    payload = {"via": via, "name": typed, "address": address}
+    # What someone typed may be anyone's name, or a password: the log has the person's, or nothing.
+    person = await people.find(conn, name[:MAX_NAME_CHARS])
+    payload = {"via": via, "name": "" if person is None else person.id, "address": address}
     await events.append(conn, events.SYSTEM, [("login.failed", payload)])

@@ -74,7 +74,6 @@ _SENTENCES: Final = {
     "conversation.erased": "{by} erased content of the run's conversation",
     "hold.added": "{by} put a legal hold on {target}",
     "hold.removed": "{by} removed the legal hold on {target}",
-    "people.ids_turned_on": "{by} gave ids to new people",
     "person.erased": "{by} erased what is stored of a person",
     "retention.applied": "The retention rule {rule} removed {rows} row(s)",
     "drill.finished": "{by} recorded a {kind} drill: {result}",

@@ -1,8 +1,7 @@
 """Erasing a person: their name, their account, ways to log in, and what they had set for themselves.
 
-Rows and the log name a person by an id, which stays; the name goes from the one table that has it (docs/adr/0056). Of a person
-from before ids the id is the name, and it stays in decisions and in the log, whose chain can't change. So does the row of an
-account, empty and disabled: no one else may take the id, and with it what the person has decided.
+Rows and the log name a person by an id, which stays; the name goes from the one table that has it (docs/adr/0056). The row of
+an account stays, too, empty and disabled: no one else may take the id, and with it what the person has decided.
 """
 
 from __future__ import annotations
@@ -11,12 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Table, delete, func, literal, or_, select, update
+from sqlalchemy import ColumnElement, Select, Table, delete, func, or_, select, update
 
 from turngate.approvals_api.retention.erase import checked_reason
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from turngate.domain.identity import name_key
-from turngate.domain.person_ids import is_person_id
 from turngate.domain.policy.terms import OWNERS_PREFIX, names_of
 from turngate.store.access import people, users
 from turngate.store.database import Connection, Database
@@ -38,20 +36,10 @@ from turngate.store.tables import users as users_table
 
 @dataclass(frozen=True, kw_only=True)
 class PersonErasure:
-    """What goes of a person. ``counts``: how many rows, by kind. ``keeps_name``: their name is their id, and stays."""
+    """What goes of a person. ``counts``: how many rows, by kind. ``says``: what happens to the name, in a sentence."""
 
     counts: Mapping[str, int]
-    keeps_name: bool
-
-    @property
-    def says(self) -> str:
-        """What happens to the name, in a sentence."""
-        if self.keeps_name:
-            return (
-                "The name itself stays in decisions and in the audit log: it is from before Turngate gave people ids, and "
-                "the log can't change."
-            )
-        return "Decisions and the audit log have an id instead of the name, so it is gone with this."
+    says: str = "Decisions and the audit log have an id instead of the name, so it is gone with this."
 
 
 async def preview_person(database: Database, name: str) -> PersonErasure:
@@ -61,7 +49,7 @@ async def preview_person(database: Database, name: str) -> PersonErasure:
         counts = await _counts(conn, person)
     if not counts:
         raise NotFoundError(f"nothing is stored under the name {name!r}: `turngate user list` lists users")
-    return PersonErasure(counts=counts, keeps_name=not is_person_id(person))
+    return PersonErasure(counts=counts)
 
 
 async def erase_person(database: Database, name: str, *, by: str, reason: str, scrub: bool = True) -> PersonErasure:
@@ -81,7 +69,7 @@ async def erase_person(database: Database, name: str, *, by: str, reason: str, s
         await users.lock_identities(conn)
         person = await _id_of(conn, name)
         row = await people.find(conn, person)
-        if row is not None and row.has_id and row.name is not None:
+        if row is not None and row.name is not None:
             _require_unnamed(reason, row.name)
             await _require_uninvolved(conn, person)
         counts, digests = await _counts(conn, person), dict[str, Any]()
@@ -97,7 +85,7 @@ async def erase_person(database: Database, name: str, *, by: str, reason: str, s
         await events.append(conn, events.SYSTEM, [("person.erased", payload)])
     if scrub:
         await database.scrub()
-    return PersonErasure(counts=counts, keeps_name=not is_person_id(person))
+    return PersonErasure(counts=counts)
 
 
 def _require_unnamed(reason: str, name: str) -> None:
@@ -164,8 +152,7 @@ def _rows(name: str) -> dict[str, tuple[Table, ColumnElement[bool]]]:
         # Their terminal's token, too: it would continue to act under the id that they no longer have.
         "API tokens": (
             api_tokens,
-            (api_tokens.c.owner == name)
-            | (api_tokens.c.name == (f"{OWNERS_PREFIX}{name}" if is_person_id(name) else literal(None))),
+            (api_tokens.c.owner == name) | (api_tokens.c.name == f"{OWNERS_PREFIX}{name}"),
         ),
     }
 
@@ -181,7 +168,7 @@ async def _counts(conn: Connection, name: str) -> dict[str, int]:
         counts["accounts"] = accounts
     named = select(func.count()).select_from(people_table)
     named = named.where(people_table.c.id == name, people_table.c.name.is_not(None))
-    if is_person_id(name) and (await conn.execute(named)).scalar_one():
+    if (await conn.execute(named)).scalar_one():
         counts["names"] = 1
     for kind, (table, own) in _rows(name).items():
         number = int((await conn.execute(select(func.count()).select_from(table).where(own))).scalar_one())

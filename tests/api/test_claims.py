@@ -16,6 +16,7 @@ from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.requests import requests
 from turngate.store.tables import views
+from turngate.wire.people import display_name
 
 
 @pytest.fixture
@@ -55,11 +56,12 @@ async def test_a_persons_terminal_and_page_hold_one_claim(desk: Desk) -> None:
     """What Ann claims on the page is hers in her terminal: she renews it, finds it, decides and gives it back there."""
     run = await desk.run()
     address = await desk.put(run)
-    ann, bob, terminal = await desk.person("ann"), await desk.person("bob"), await desk.terminal("ann")
+    terminal, ann, bob = await desk.terminal("ann"), await desk.person("ann"), await desk.person("bob")
     await ann.post(f"{address}/claim", json={"seconds": 30})
     renewed = (await terminal.post(f"{address}/claim", json={"seconds": 600})).json()
     assert renewed["claimed_by"] == "ann"
-    assert [(kind, each["by"]) for kind, each in await desk.events() if "claim" in kind] == [("request.claimed", "ann")]
+    claims = [(kind, display_name(each["by"])) for kind, each in await desk.events() if "claim" in kind]
+    assert claims == [("request.claimed", "ann")]
     for who in (ann, terminal):
         mine = (await who.get("/api/v1/requests", params={"claimed": "me"})).json()["items"]
         assert [each["id"] for each in mine] == ["rq"]
@@ -170,7 +172,7 @@ async def test_presence_shows_who_else_is_there(desk: Desk) -> None:
 async def test_presence_counts_a_person_once_whatever_they_look_with(desk: Desk) -> None:
     """One's own terminal and browser are no one else, on either side; another person sees one name for both."""
     address = await desk.put(await desk.run())
-    browser, terminal, bob = await desk.person("ann"), await desk.terminal("ann"), await desk.person("bob")
+    terminal, browser, bob = await desk.terminal("ann"), await desk.person("ann"), await desk.person("bob")
     for mine in (browser, terminal, browser):
         assert (await mine.get(address)).status_code == 200
         assert (await mine.post(f"{address}/presence", json={})).json() == {"looking": []}
@@ -179,4 +181,4 @@ async def test_presence_counts_a_person_once_whatever_they_look_with(desk: Desk)
     assert [each["name"] for each in (await bob.post(f"{address}/presence", json={})).json()["looking"]] == ["ann"]
     for mine in (browser, terminal):
         assert [each["name"] for each in (await mine.get(f"{address}/presence")).json()["looking"]] == ["bob"]
-    assert [payload["by"] for _kind, payload in await desk.events()] == ["ann", "cli:ann", "bob"]
+    assert [display_name(payload["by"]) for _kind, payload in await desk.events()] == ["ann", "cli:ann", "bob"]

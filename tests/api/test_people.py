@@ -397,7 +397,7 @@ async def read_commands(office: Office, token: str) -> dict[str, str]:
         ["explain", run], ["explain", run, "--json"], ["show", request], ["show", ids["own"]], ["show", ids["asked"]],
         ["show", ids["waits"], "--json"], ["watch", run], ["compare", run, ids["other_id"]], ["schedule", "list"],
         ["schedule", "show", ids["schedule_id"]], ["grants"], ["policy", "show"], ["policy", "history"],
-        ["user", "list"], ["token", "list"], ["session", "list"], ["hold", "list"], ["people", "list"], ["people", "ids"],
+        ["user", "list"], ["token", "list"], ["session", "list"], ["hold", "list"], ["people", "list"],
         ["audit", "export", "--format", "csv"], ["export", run], ["retention"], ["doctor"], ["status"],
         ["evidence", "--from", "1d", "--unsigned", "--page", f"{office.directory}/evidence.html",
          "-o", f"{office.directory}/e.json"],
@@ -443,9 +443,7 @@ async def erase(office: Office, ann: httpx.AsyncClient, bob: httpx.AsyncClient) 
 async def test_a_name_is_in_one_table_and_goes_from_everywhere(
     database: Database, client: Client, tmp_path: Path
 ) -> None:
-    """With ids on. Before the erasure every surface shows the name and no id; after it none shows the name."""
-    async with database.write() as conn:
-        await people.turn_on(conn, local_user="owner")
+    """Before the erasure every surface shows the name and no id; after it none shows the name."""
     gateway = Gateway(client)
     async with (
         receiving() as receiver,

@@ -23,7 +23,7 @@ from turngate.approvals_api.http.authentication import SESSION_COOKIE
 from turngate.approvals_api.settings import ApiSettings
 from turngate.cli.main import app as cli
 from turngate.runtime.temporal_client import data_converter
-from turngate.store.access import sessions, tokens
+from turngate.store.access import people, sessions, tokens
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.policy import policies
@@ -52,7 +52,7 @@ async def admin(database: Database) -> AsyncIterator[Admin]:
 
         async def log_in(name: str) -> httpx.AsyncClient:
             async with database.write() as conn:
-                secret = await sessions.begin(conn, name, role="admin")
+                secret = await sessions.begin(conn, await people.id_of(conn, name), role="admin")
             headers = {"Sec-Fetch-Site": "same-origin", "Origin": "http://127.0.0.1"}
             return await browsers.enter_async_context(client_of(app, cookies={SESSION_COOKIE: secret}, headers=headers))
 

@@ -18,7 +18,7 @@ from support.users import added, audit_events
 from turngate.approvals_api.http.authentication import SESSION_COOKIE, WANTED_PAGE_COOKIE, form_token
 from turngate.cli.api_settings import login_link_command
 from turngate.runtime.settings import Settings
-from turngate.store.access import sessions, tokens
+from turngate.store.access import people, sessions, tokens
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.tables import sessions as session_rows
@@ -33,7 +33,7 @@ async def door(sqlite: Database) -> AsyncIterator[Door]:
 async def browser_of(door: Door, name: str, user_agent: str = "") -> tuple[httpx.AsyncClient, str]:
     """A browser with a session, and the session's secret."""
     async with door.database.write() as conn:
-        secret = await sessions.begin(conn, name, user_agent=user_agent)
+        secret = await sessions.begin(conn, await people.id_of(conn, name), user_agent=user_agent)
     return door.browser(cookies={SESSION_COOKIE: secret}), secret
 
 

@@ -29,7 +29,7 @@ from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.tools.declare import interaction_tool, tool
 from turngate.models.port import ModelRequest
 from turngate.runtime.workspaces import ANYWHERE, Workspaces
-from turngate.store.access import access, sessions, tokens
+from turngate.store.access import access, people, sessions, tokens
 from turngate.store.database import Database
 from turngate.store.runs import runs
 
@@ -173,7 +173,7 @@ class Api:
 
 async def session_for(database: Database, name: str) -> dict[str, str]:
     async with database.write() as conn:
-        return {SESSION_COOKIE: await sessions.begin(conn, name)}
+        return {SESSION_COOKIE: await sessions.begin(conn, await people.id_of(conn, name))}
 
 
 async def token_for(

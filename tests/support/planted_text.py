@@ -166,10 +166,11 @@ class Filling:
                 "map": {"type": "object", "additionalProperties": text},
                 "either": {"anyOf": [{**row, "title": self.in_json}, text, {"const": self.in_json}]},
                 self.in_json: {"type": "array", "items": {"type": "string"}},
-                "far": {"$ref": self.in_json},
+                "far": {"$ref": "#/$defs/far"},
                 "flag": {"type": "boolean"},
             },
             "required": ["text"],
+            "$defs": {"far": {"title": self.in_json, "description": self.in_json}},
         }  # fmt: skip
 
     @cached_property

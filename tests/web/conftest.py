@@ -39,7 +39,7 @@ from turngate.models.port import ModelRequest
 from turngate.runtime.embedded_temporal import choose_port
 from turngate.runtime.temporal_client import data_converter
 from turngate.store import agents
-from turngate.store.access import sessions
+from turngate.store.access import people, sessions
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import calls, executions, runs
@@ -288,7 +288,9 @@ class Site:
 
     async def session(self, name: str = "ada") -> str:
         async with self.stack.database.write() as conn:
-            return await sessions.begin(conn, name, role="admin" if name == "root" else "operator")
+            return await sessions.begin(
+                conn, await people.id_of(conn, name), role="admin" if name == "root" else "operator"
+            )
 
 
 @contextlib.asynccontextmanager

@@ -10,7 +10,7 @@ from support.oidc_provider import PASSWORD as PROVIDERS_PASSWORD
 from turngate.approvals_api.http.authentication import SESSION_COOKIE
 from turngate.approvals_api.http.rate_limits import RateLimits
 from turngate.approvals_api.settings import RateLimitSettings
-from turngate.store.access import sessions, users
+from turngate.store.access import people, sessions, users
 from turngate.store.access.passwords import hash_password
 
 NO_SCRIPT = {"java_script_enabled": False}
@@ -126,7 +126,7 @@ async def typed_when_the_session_ends(site, open_page, name, *, at=None, **optio
     page.on("request", lambda each: sent.append(each) if each.method == "POST" and each.url == page.url else None)
     await page.locator("#reject-message").fill(TEXT)
     async with site.stack.database.write() as conn:
-        await sessions.revoke_all(conn, name, by="root")
+        await sessions.revoke_all(conn, await people.id_of(conn, name), by="root")
     await page.get_by_role("button", name="Reject").click()
     return page, request, sent
 

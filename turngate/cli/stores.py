@@ -25,7 +25,7 @@ from turngate.store.database import Connection, Database
 async def opened_store(settings: Settings, *, migrate: bool | None = None) -> AsyncIterator[Database]:
     """Open the store, and require the schema of this version.
 
-    ``migrate``: bring the schema up to date first, and give people ids if the store is new. True also creates the PostgreSQL
+    ``migrate``: bring the schema up to date first. True also creates the PostgreSQL
     schema and role that the URL names. None does that for the embedded default only, which has no other owner.
 
     Raises:
@@ -43,8 +43,6 @@ async def opened_store(settings: Settings, *, migrate: bool | None = None) -> As
         else:
             await require_current_schema(database)
         await open_keys(settings, database)
-        if migrate:
-            await give_ids_if_new(database)
         async with database.read() as conn:
             await people.learn(conn)
         yield database
@@ -111,15 +109,6 @@ def close_new_database(settings: Settings) -> None:
                 f"the database {file} cannot be written ({error.strerror}): check TURNGATE_DATABASE_URL, or the data "
                 "directory's owner"
             ) from None
-
-
-async def give_ids_if_new(database: Database) -> None:
-    """Give people ids in a store that is new: no event can have their names then, and all can be erased (docs/adr/0056)."""
-    async with database.read() as conn:
-        needed = await people.is_unused(conn) and not await people.is_on(conn)
-    if needed:
-        async with database.write() as conn:
-            await people.begin_with_ids(conn)
 
 
 async def require_current_schema(database: Database) -> None:

@@ -12,7 +12,7 @@ ERASED_PREFIX: Final = "erased person "
 
 
 def is_person_id(text: str) -> bool:
-    """Tell whether a text is a person's id. False for the id of a person from before ids: that is their name."""
+    """Tell whether a text is a person's id."""
     return PERSON_ID.fullmatch(text) is not None
 
 

@@ -1,7 +1,7 @@
 """People as others see them: rows, events and principals have ids, and everything that leaves the process has names.
 
 The names of all people with an id are kept in memory, so that a page or an answer costs no statement for them
-(:mod:`turngate.store.access.people` reads them). Anything that isn't an id is already a name: of a person from before ids, of a
+(:mod:`turngate.store.access.people` reads them). Anything that isn't an id is already a name: of a
 program, or from an answer that a client read.
 """
 

@@ -15,6 +15,7 @@ from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.tables import api_tokens, login_links, metadata
 from turngate.store.tables import sessions as session_rows
+from turngate.wire.people import display_name
 
 PAST = as_text(now() - timedelta(seconds=1))
 ANN = access.Visitor(name="ann", role="operator")
@@ -58,18 +59,19 @@ async def test_an_expired_link_works_for_no_one(database: Database) -> None:
 
 async def test_a_link_for_a_user_has_the_users_name_and_role(database: Database) -> None:
     """A link's own name and role don't count then; a token's name and a disabled user get no link."""
-    await added(database, "Ann", "viewer")
+    ann = (await added(database, "Ann", "viewer")).name
     async with database.write() as conn:
         await tokens.issue(conn, tokens.NewToken(name="ci", scopes=["runs:write"]))
-        assert await access.checked_visitor(conn, "ANN", None) == access.Visitor(name="Ann", role="viewer")
-        assert await access.checked_visitor(conn, " bob ", "viewer") == access.Visitor(name="bob", role="viewer")
+        assert await access.checked_visitor(conn, "ANN", None) == access.Visitor(name=ann, role="viewer")
+        bob = await access.checked_visitor(conn, " bob ", "viewer")
+        assert (display_name(bob.name), bob.role) == ("bob", "viewer")
         with pytest.raises(ConflictError, match="role"):
             await access.checked_visitor(conn, "ann", "admin")
         with pytest.raises(ConflictError, match="API token"):
             await access.checked_visitor(conn, "CI", None)
-        secret = await access.issue_link(conn, "ann", role="admin")
-        assert await access.use_link(conn, secret) == access.Visitor(name="Ann", role="viewer")
-        later = await access.issue_link(conn, "ann")
+        secret = await access.issue_link(conn, ann, role="admin")
+        assert await access.use_link(conn, secret) == access.Visitor(name=ann, role="viewer")
+        later = await access.issue_link(conn, ann)
         await users.set_disabled(conn, "Ann", disabled=True, by="boss")
     async with database.write() as conn:
         assert await access.use_link(conn, later) is None
@@ -193,7 +195,7 @@ async def test_a_users_token_is_never_more_than_the_user(database: Database) -> 
     async def scopes() -> set[str] | None:
         async with database.read() as conn:
             token = await tokens.find(conn, secret)
-        assert token is None or (token.acts_as, token.machine) == ("Ann", False)
+        assert token is None or (display_name(token.acts_as), token.machine) == ("Ann", False)
         return None if token is None else set(token.scopes)
 
     assert await scopes() == {"runs:write", "requests:decide"}
@@ -231,7 +233,8 @@ async def test_the_owners_token_is_a_persons(database: Database) -> None:
     async with database.write() as conn:
         token = await tokens.find(conn, await tokens.issue_owner_token(conn, "ole"))
         assert token is not None
-        assert (token.acts_as, token.machine, token.role, token.scopes) == ("cli:ole", False, "admin", {"admin"})
+        assert (token.machine, token.role, token.scopes) == (False, "admin", {"admin"})
+        assert display_name(token.acts_as) == "cli:ole"
         for name in ("cli:ole", "CLI:eve", "\uff43\uff4c\uff49:eve"):
             with pytest.raises(InvalidInputError, match="are kept for"):
                 await tokens.issue(conn, tokens.NewToken(name=name, scopes=["admin"]))

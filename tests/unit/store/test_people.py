@@ -1,4 +1,4 @@
-"""The table of people: who gets an id, who keeps a name, and what may not be confused."""
+"""The table of people: who gets an id, and what may not be confused."""
 
 from __future__ import annotations
 
@@ -11,38 +11,23 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import pytest
 from markupsafe import escape
 from pydantic import BaseModel, PlainSerializer
-from sqlalchemy import insert, select
-from support.users import added
 
 from turngate import wire
 from turngate.approvals_api.pages.templating import visible_line
-from turngate.domain.errors import ConflictError, InvalidInputError
+from turngate.domain.errors import InvalidInputError
 from turngate.domain.person_ids import is_person_id
 from turngate.domain.policy.terms import Rung
 from turngate.domain.tools.results import interrupted, rejected, superseded
 from turngate.policies.rule_text import with_people
 from turngate.store.access import people, users
-from turngate.store.clock import as_text, now
 from turngate.store.database import Database
-from turngate.store.tables import published_policies
-from turngate.store.tables import users as users_table
 from turngate.text.plain_text import plain_line
 from turngate.wire.people import AS_STORED, Person, display_name, named, named_rules
 from turngate.wire.view import View
 
 
-async def turned_on(database: Database) -> int:
-    async with database.write() as conn:
-        return await people.turn_on(conn, local_user="owner")
-
-
-async def test_only_new_people_get_ids(database: Database) -> None:
-    """Off, a name is the id. On, people of before keep it; a new one gets one id, however the name is spelled."""
-    await added(database, "Old Ann")
-    async with database.write() as conn:
-        assert await people.take_id(conn, "bea") == "bea"
-    await turned_on(database)
-    assert await turned_on(database) == 0
+async def test_a_person_has_one_id(database: Database) -> None:
+    """From the first row on; however the name is spelled, and by how many at the same time."""
 
     async def take(name: str) -> str:
         async with database.write() as conn:
@@ -51,12 +36,10 @@ async def test_only_new_people_get_ids(database: Database) -> None:
     ids = set(await asyncio.gather(*(take(each) for each in ("Bea", "BEA", "bea", "\uff22ea"))))
     assert len(ids) == 1
     assert is_person_id(next(iter(ids)))
-    assert await take("old ann") == "Old Ann"
 
 
 async def test_an_erased_person_is_no_one_else(database: Database) -> None:
     """Their name is gone and free, their id stays theirs, and no one can take what is displayed of them as a name."""
-    await turned_on(database)
     async with database.write() as conn:
         first = await people.take_id(conn, "Cleo")
         assert display_name(first) == "Cleo"
@@ -72,43 +55,8 @@ async def test_an_erased_person_is_no_one_else(database: Database) -> None:
                 await users.add(conn, users.User(name=taken, role="viewer", password_hash=None), by="boss")
 
 
-async def test_ids_stay_off_where_a_name_looks_like_one(database: Database) -> None:
-    """A row of before with such a name would pass for someone else."""
-    row = {
-        "name": "P-0123456789abcdef",
-        "role": "viewer",
-        "created_at": as_text(now()),
-    }
-    async with database.write() as conn:
-        await conn.execute(insert(users_table).values(**row))
-    with pytest.raises(ConflictError) as refused:
-        await turned_on(database)
-    assert refused.value.error_code == "name_looks_like_id"
-    async with database.read() as conn:
-        assert not await people.is_on(conn)
-
-
-async def test_ids_stay_off_while_rules_in_force_cannot_be_read(database: Database) -> None:
-    """They may name someone, who would get an id that the rules don't have."""
-    row = {
-        "task_queue": "q",
-        "file": "",
-        "version": "1",
-        "rules": '{"rule": [{"of": "a newer release"}]}',
-        "tools": "[]",
-    }
-    async with database.write() as conn:
-        await conn.execute(insert(published_policies).values(**row, published_at=as_text(now())))
-    with pytest.raises(ConflictError) as refused:
-        await turned_on(database)
-    assert refused.value.error_code == "rules_unreadable"
-    async with database.read() as conn:
-        assert (await conn.execute(select(people.VERSION))).scalar_one() is None
-
-
 async def test_no_name_ends_the_text_of_a_rule(sqlite: Database) -> None:
     """A name with quotes is one name in the rules that an admin reads and saves again."""
-    await turned_on(sqlite)
     name = 'Eve", "root'
     async with sqlite.write() as conn:
         person = await people.take_id(conn, name)
@@ -119,11 +67,11 @@ async def test_no_name_ends_the_text_of_a_rule(sqlite: Database) -> None:
 
 
 def test_models_get_no_ids() -> None:
-    """A refusal says that a person did it; the name of someone of before ids stays as it was."""
+    """A refusal says that a person did it; a program's name stays as it is."""
     person = "p-0123456789abcdef"
     for each in (rejected(person, "no"), superseded(f"cli:{person}"), interrupted(person, "", started=False)):
         assert person not in each.model_dump_json()
-    assert "ann interrupted" in interrupted("ann", "", started=False).reason
+    assert "ci interrupted" in interrupted("ci", "", started=False).reason
 
 
 async def test_a_stored_answer_keeps_ids(sqlite: Database) -> None:
@@ -132,7 +80,6 @@ async def test_a_stored_answer_keeps_ids(sqlite: Database) -> None:
     class Answer(View):
         by: Person
 
-    await turned_on(sqlite)
     async with sqlite.write() as conn:
         person = await people.take_id(conn, "Dora")
     assert Answer(by=person).model_dump(mode="json") == {"by": "Dora"}
@@ -172,7 +119,6 @@ async def test_a_person_of_a_view_is_written_with_the_name_wherever_it_is_writte
     class Answer(View):
         by: Person
 
-    await turned_on(sqlite)
     async with sqlite.write() as conn:
         person = await people.take_id(conn, "Di <b>")
     by = Answer(by=person).by

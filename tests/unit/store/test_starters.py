@@ -81,7 +81,6 @@ class Pending:
 async def test_i10_who_comes_after_an_erased_starter_may_be_the_same_human(database: Database) -> None:
     """Zoe, who was there before Ann was erased, may decide about Ann's run that Bob retries. Ann's new account may not."""
     async with database.write() as conn:
-        await people.begin_with_ids(conn)
         ann, bob, zoe = [await people.take_id(conn, each) for each in ("Ann", "Bob", "Zoe")]
         await stored(conn, "run_1", ann)
         await people.erase(conn, ann)

@@ -9,8 +9,9 @@ from argon2 import PasswordHasher
 from support.users import added, audit_events
 
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
-from turngate.store.access import access, passwords, sessions, tokens, users
+from turngate.store.access import access, passwords, people, sessions, tokens, users
 from turngate.store.database import Database
+from turngate.wire.people import display_name
 
 ISSUER = "https://login.example/realm"
 
@@ -29,7 +30,7 @@ async def test_a_name_means_one_person_or_machine(database: Database) -> None:
                 await tokens.issue(conn, tokens.NewToken(name=taken, scopes=[]))
         await tokens.revoke(conn, name="robo", by="boss")
         await users.add(conn, users.User(name="robo", role="viewer", password_hash=None), by="boss")
-        assert [each.name for each in await users.all_users(conn)] == ["Straße Ann", "robo"]
+        assert [display_name(each.name) for each in await users.all_users(conn)] == ["Straße Ann", "robo"]
 
 
 async def test_of_many_claims_to_a_name_at_once_one_succeeds(database: Database) -> None:
@@ -56,10 +57,10 @@ async def test_of_many_claims_to_a_name_at_once_one_succeeds(database: Database)
 
 async def test_a_changed_role_or_status_counts_at_once(database: Database) -> None:
     """A session has the user's current role; disabling ends sessions and links for good."""
-    await added(database, "ann")
+    ann = (await added(database, "ann")).name
     async with database.write() as conn:
-        secret = await sessions.begin(conn, "ann", role="admin", via="password")
-        link = await access.issue_link(conn, "ann")
+        secret = await sessions.begin(conn, ann, role="admin", via="password")
+        link = await access.issue_link(conn, ann)
     for role in ("operator", "viewer", "admin"):
         async with database.write() as conn:
             await users.set_role(conn, "ANN", role, by="boss")
@@ -78,7 +79,7 @@ async def test_a_changed_role_or_status_counts_at_once(database: Database) -> No
             await users.set_role(conn, "zoe", "admin", by="boss")
     assert [(kind, payload.get("role"), payload.get("by")) for kind, payload in await audit_events(database)] == [
         ("user.added", "operator", "boss"),
-        ("session.opened", None, "ann"),
+        ("session.opened", None, ann),
         ("user.changed", "viewer", "boss"),
         ("user.changed", "admin", "boss"),
         ("user.disabled", None, "boss"),
@@ -89,14 +90,14 @@ async def test_a_changed_role_or_status_counts_at_once(database: Database) -> No
 
 async def test_a_changed_password_ends_the_sessions(database: Database) -> None:
     """Sessions by password or link end, and the audit log does not hold the hash."""
-    await added(database, "ann", password_hash="old-hash")
+    ann = (await added(database, "ann", password_hash="old-hash")).name
     async with database.write() as conn:
-        secrets = [await sessions.begin(conn, "ann", via=via) for via in ("password", "link")]
-        link = await access.issue_link(conn, "ann")
+        secrets = [await sessions.begin(conn, ann, via=via) for via in ("password", "link")]
+        link = await access.issue_link(conn, ann)
         await users.set_password(conn, "ann", "new-hash", by="ann")
         assert [await sessions.find(conn, each) for each in secrets] == [None, None]
         assert await access.use_link(conn, link) is None
-        await users.renew_hash(conn, "ann", old="old-hash", new="lost race")
+        await users.renew_hash(conn, ann, old="old-hash", new="lost race")
         assert (await users.existing(conn, "ann")).password_hash == "new-hash"
     assert "hash" not in str(await audit_events(database))
 
@@ -104,8 +105,9 @@ async def test_a_changed_password_ends_the_sessions(database: Database) -> None:
 async def test_a_new_user_does_not_inherit_the_names_sessions(database: Database) -> None:
     """Sessions and links that were issued under the name end when it becomes a user's."""
     async with database.write() as conn:
-        secret = await sessions.begin(conn, "ann", role="viewer")
-        link = await access.issue_link(conn, "Ann", role="viewer")
+        ann = await people.take_id(conn, "ann")
+        secret = await sessions.begin(conn, ann, role="viewer")
+        link = await access.issue_link(conn, ann, role="viewer")
     await added(database, "ANN", "admin")
     async with database.write() as conn:
         assert await sessions.find(conn, secret) is None
@@ -131,20 +133,20 @@ async def test_a_provider_knows_people_by_subject_alone(database: Database) -> N
     await added(database, "ann")
     first = await from_oidc(database, "s1", "Ida", email="ida@example.com")
     again = await from_oidc(database, "s1", "Ida Lovelace", email="new@example.com", role="admin")
-    assert (again.name, again.role, again.email, again.created_at) == (
+    assert (display_name(again.name), again.role, again.email, again.created_at) == (
         "Ida",
         "admin",
         "new@example.com",
         first.created_at,
     )
     other = await from_oidc(database, "s2", "Ida", email="ida@example.com")
-    assert other.name == "Ida@login.example"
+    assert display_name(other.name) == "Ida@login.example"
     local = await from_oidc(database, "s3", "ANN", email="")
-    assert local.name == "ANN@login.example"
+    assert display_name(local.name) == "ANN@login.example"
     with pytest.raises(ConflictError, match="names of others"):
         await from_oidc(database, "s4", "ida")
     elsewhere = await from_oidc(database, "s1", "Mia", issuer="https://other.example")
-    assert elsewhere.name == "Mia"
+    assert display_name(elsewhere.name) == "Mia"
     async with database.write() as conn:
         assert len(await users.all_users(conn)) == 5
         for change in (users.set_role(conn, "ida", "viewer", by="x"), users.set_password(conn, "ida", "h", by="x")):

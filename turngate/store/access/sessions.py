@@ -70,7 +70,7 @@ class Session:
     expires_at: str
     last_seen_at: str
     user_agent: str
-    people_version: int | None = None
+    people_version: int = 0
 
     @property
     def seen_is_due(self) -> bool:

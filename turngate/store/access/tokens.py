@@ -71,7 +71,7 @@ class Token:
     expires_at: str | None
     last_used_at: str | None
     bounds: TokenBounds = UNBOUND
-    people_version: int | None = None
+    people_version: int = 0
 
     @property
     def acts_as(self) -> str:

@@ -40,7 +40,7 @@ from turngate.store.tables.log import (
     trace_export,
 )
 from turngate.store.tables.metadata import metadata
-from turngate.store.tables.people import api_tokens, login_links, people, people_switch, sessions, users
+from turngate.store.tables.people import api_tokens, login_links, people, people_version, sessions, users
 from turngate.store.tables.runs import (
     agents,
     calls,
@@ -91,7 +91,7 @@ __all__ = [
     "model_names",
     "notification_cursors",
     "people",
-    "people_switch",
+    "people_version",
     "policy_proposals",
     "policy_versions",
     "precedent_features",

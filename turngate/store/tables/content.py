@@ -243,8 +243,8 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
     ),
     "model_names": TextColumns(plain=_names("task_queue name kind model published_at")),
     "published_policies": TextColumns(plain=_names("task_queue file version rules tools published_at")),
+    "people_version": TextColumns(),
     "people": TextColumns(people=_names("name"), plain=_names("id created_at erased_at")),
-    "people_switch": TextColumns(plain=_names("since")),
     "users": TextColumns(
         people=_names("name email oidc_subject"),
         plain=_names("role password_hash oidc_issuer created_at disabled_at nonce"),

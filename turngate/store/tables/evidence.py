@@ -402,7 +402,7 @@ TABLES_NOT_COMPARED: Final[Mapping[str, str]] = {
     "erasures": _ERASURE,
     "retention_runs": "retention.applied says what was done",
     "idempotent_answers": "an answer that a repeat gets again, for a day",
-    "people people_switch": "what an id is called; the log has ids",
+    "people people_version": "what an id is called; the log has ids",
     "login_links": "a link that is used opens a session, which the log has; who added the link, it doesn't (docs/security.md)",
     "events event_chains": "the log itself",
     "key_ring": "a key that was changed opens nothing",

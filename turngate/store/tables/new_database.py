@@ -7,7 +7,7 @@ from typing import Final
 import sqlalchemy
 from sqlalchemy import text
 
-from turngate.store.tables import event_chains, event_counter, metadata
+from turngate.store.tables import event_chains, event_counter, metadata, people_version
 
 HASHED: Final = "seq, run_id, run_seq, type, payload, created_at, previous_hash, hash"
 """The columns of an event that no one changes. Its words may go, and nothing else (docs/adr/0055)."""
@@ -55,6 +55,7 @@ def create(connection: sqlalchemy.Connection, revision: str) -> None:
     for statement in guards.split("\n\n"):
         connection.exec_driver_sql(statement)
     connection.execute(event_counter.insert().values(id=1, last_seq=0))
+    connection.execute(people_version.insert().values(id=1, version=1))
     connection.execute(event_chains.insert().values(id="system", event_count=0, event_hash=""))
     # As Alembic makes it.
     connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"))

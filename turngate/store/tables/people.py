@@ -10,7 +10,7 @@ from turngate.store.tables.metadata import metadata
 people = Table(
     "people",
     metadata,
-    # What every other table and the log call the person, forever (docs/adr/0056). Of a person from before ids: the name.
+    # What every other table and the log call the person, forever (docs/adr/0056).
     Column("id", StorableString(255), primary_key=True),
     # NULL: erased.
     Column("name", StorableText),
@@ -18,14 +18,13 @@ people = Table(
     Column("erased_at", StorableText),
 )
 
-people_switch = Table(
-    "people_switch",
+people_version = Table(
+    "people_version",
     metadata,
-    # One row, 1, once new people get ids.
+    # One row, 1.
     Column("id", Integer, primary_key=True, autoincrement=False),
     # Grows with each change of ``people``: a process that has read it has read the names.
     Column("version", Integer, nullable=False),
-    Column("since", StorableText, nullable=False),
 )
 
 users = Table(

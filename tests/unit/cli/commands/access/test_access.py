@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete
 from typer.testing import CliRunner, Result
 
 from turngate.approvals_api.settings import OidcSettings, RateLimitSettings
@@ -19,7 +18,6 @@ from turngate.runtime.settings import load_settings
 from turngate.store.access import people, sessions, tokens, users
 from turngate.store.access.passwords import verify_password
 from turngate.store.events import events
-from turngate.store.tables import people_switch
 
 PASSWORD = "correct horse battery"
 
@@ -83,11 +81,6 @@ def test_a_login_link_leads_to_the_public_address(monkeypatch: pytest.MonkeyPatc
 
 async def _session_of(conn, name):
     await sessions.begin(conn, await people.id_of(conn, name))
-
-
-async def _ann_from_before_ids(conn):
-    await conn.execute(delete(people_switch))
-    await users.add(conn, users.User(name="Ann", role="admin", password_hash=None), by="boss")
 
 
 async def _hashes(conn, name):
@@ -236,22 +229,9 @@ def test_half_an_openid_provider_is_refused(changes, says):
 
 def test_a_new_store_gives_people_ids() -> None:
     """Without a word: a person is listed with an id and is Dora elsewhere, until she is erased."""
-    assert run("people", "ids").stdout.startswith("On")
     assert run("user", "add", "Dora", "--role", "viewer", "--no-password").exit_code == 0
     ids = {each[0]: each[1] for each in lines("people", "list")}
     assert re.fullmatch(r"p-[0-9a-f]{16}", ids["Dora"])
     assert [each[0] for each in lines("user", "list")] == ["Dora"]
     assert run("erase", "dora", "--reason", "Ticket 3", "--yes").exit_code == 0
     assert f"erased person {ids['Dora'][2:8]}" in {each[0] for each in lines("people", "list")}
-
-
-def test_a_store_from_before_ids_keeps_its_names_until_they_are_turned_on() -> None:
-    """People who are there keep theirs as id; people who come later get ids. Turning it on twice changes nothing."""
-    in_store(_ann_from_before_ids)
-    assert run("people", "ids").stdout.startswith("Off")
-    for _again in range(2):
-        assert run("people", "ids", "--on").stdout.startswith("On")
-    assert run("user", "add", "Dora", "--role", "viewer", "--no-password").exit_code == 0
-    ids = {each[0]: each[1] for each in lines("people", "list")}
-    assert ids["Ann"] == "the name"
-    assert re.fullmatch(r"p-[0-9a-f]{16}", ids["Dora"])
