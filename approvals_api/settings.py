@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,8 +24,11 @@ ATTEMPT_SECONDS: Final = 600
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a bind address is loopback, and so reachable from this machine only."""
-    return host in {"localhost", "::1"} or host.startswith("127.")
+    """Tell whether a host is loopback, and so reachable from this machine only. A name such as ``127.example`` isn't."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -98,6 +98,9 @@ async def test_without_a_file_notifications_are_off(environment: Path, monkeypat
 def test_links_go_to_the_public_url(environment: Path, monkeypatch: pytest.MonkeyPatch):
     """TURNGATE_PUBLIC_URL if it is set, else where this machine reaches the API."""
     assert link_warning(load_settings()) is not None
+    for here, host in ((True, "127.9.9.9"), (True, "[::1]"), (False, "127.0.0.1.example.com")):
+        monkeypatch.setenv("TURNGATE_PUBLIC_URL", f"http://{host}:8321")
+        assert (link_warning(load_settings()) is not None) == here
     monkeypatch.setenv("TURNGATE_PUBLIC_URL", "https://gate.example.com/")
     settings = load_settings()
     assert link_warning(settings) is None
