@@ -102,8 +102,10 @@ class ImportGuard(BaseModel):
         """Refuse such modules in this process from now on: a module's import raises ImportError, compiled code isn't used.
 
         However they are found: by Python's own finder, or by another one that takes Python's loaders, as editable installs do.
+        No compiled code is written any more: to another worker, the directory that it goes to would look changed by a run.
         """
         guard = self
+        sys.dont_write_bytecode = True
 
         def get_data(loader: SourceFileLoader | SourcelessFileLoader, path: str) -> bytes:
             if path == loader.path:
