@@ -20,7 +20,7 @@ IN_MAKE_TEST = f"{TESTS} -m not exhaustive and not alone"
 def checked(tmp_path: Path, *arguments: str, failing: str = "none") -> tuple[int, list[str]]:
     """Run it, with programs that fail when they are called like this; return its exit code and all calls."""
     (tmp_path / "bin").mkdir()
-    for name in ("ruff", "lint-imports", "python", "mypy", "pytest"):
+    for name in ("ruff", "lint-imports", "deptry", "python", "mypy", "pytest"):
         (tmp_path / "bin" / name).write_text(PROGRAM)
         (tmp_path / "bin" / name).chmod(0o755)
     log = tmp_path / "log"
@@ -43,11 +43,18 @@ def test_what_it_runs(tmp_path: Path, arguments: list[str], tests: list[str]) ->
     code, calls = checked(tmp_path, *arguments)
     assert code == 0
     assert [each for each in calls if each.startswith("pytest")] == tests
-    assert {"ruff check .", "ruff format --check .", "lint-imports ", "python scripts/words", "mypy "} <= set(calls)
+    assert {
+        "ruff check .",
+        "ruff format --check .",
+        "lint-imports ",
+        "deptry .",
+        "python scripts/words",
+        "mypy ",
+    } <= set(calls)
 
 
 @pytest.mark.parametrize(
-    "failing", ["ruff check", "ruff format", "lint-imports", "python scripts/words", "mypy", "pytest"]
+    "failing", ["ruff check", "ruff format", "lint-imports", "deptry", "python scripts/words", "mypy", "pytest"]
 )
 def test_it_fails_with_any_check(tmp_path: Path, failing: str) -> None:
     """Also with one that runs while the tests do, and tests that fail don't hide what the others say."""

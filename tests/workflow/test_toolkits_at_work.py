@@ -501,7 +501,7 @@ async def test_a_tool_of_raw_json_schema_at_work(client: Client, sqlite: Databas
     assert [model.seen[0].tools[0].parameters, model.seen[0].tools[0].success] == [schema, success]
     assert results["c0"] == Ok(value={"ordered": 2})
     assert results["c1"].kind == "input_validation_error"
-    assert "count: 0 is less than the minimum of 1" in results["c1"].reason
+    assert "count: Input is less than the minimum of 1" in results["c1"].reason
     assert results["c1"].fields["problem"] == "wrong_shape"
     assert "effects remain" in results["c2"].reason
     assert results["c3"].fields["problem"] == "malformed_json"
