@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
 from turngate.domain.policy.terms import Role
+from turngate.http_environment import is_loopback
 from turngate.notifications.configuration import Channel
 from turngate.runtime.traces.switch import TraceSettings
 from turngate.runtime.workspaces import Workspaces
@@ -21,14 +21,6 @@ LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 ATTEMPT_SECONDS: Final = 600
 """How long a person may take to log in at the provider."""
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether a host is loopback, and so reachable from this machine only. A name such as ``127.example`` isn't."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @dataclass(frozen=True, kw_only=True)

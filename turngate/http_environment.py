@@ -90,10 +90,15 @@ def ask_directly(url: str) -> None:
 def is_local(url: str) -> bool:
     """Tell whether a URL leads to this machine, by its name or a loopback address."""
     host = urlsplit(url).hostname or ""
+    return is_loopback(host) or host.endswith(".localhost")
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is loopback, and so reachable from this machine only. A name such as ``127.example`` isn't."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+        return host == "localhost"
 
 
 def _problem_of_proxies(environment: Mapping[str, str]) -> str | None:

@@ -16,8 +16,9 @@ from turngate.approvals_api.pages.frames import COMPACT, OPENS_NEXT, SOUND, fram
 from turngate.approvals_api.pages.templating import Frame, render
 from turngate.approvals_api.principal import Principal
 from turngate.approvals_api.services import Services
-from turngate.approvals_api.settings import ATTEMPT_SECONDS, LOGIN_LINK, ApiSettings, is_loopback
+from turngate.approvals_api.settings import ATTEMPT_SECONDS, LOGIN_LINK, ApiSettings
 from turngate.domain.errors import ForbiddenError, InvalidInputError, NotFoundError
+from turngate.http_environment import is_loopback
 from turngate.store.access import sessions, users
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ from turngate.approvals_api.settings import (
     OidcSettings,
     RateLimitSettings,
     RetentionSettings,
-    is_loopback,
 )
-from turngate.http_environment import require_certificates
+from turngate.http_environment import is_loopback, require_certificates
 from turngate.notifications.configuration import Channel, load_channels
 from turngate.notifications.message_text import Links
 from turngate.runtime.settings import Settings

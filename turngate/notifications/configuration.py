@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final, Literal, Protocol, assert_never
 
@@ -31,6 +30,7 @@ from pydantic import (
 from turngate.domain.errors import ConfigurationError, NotFoundError
 from turngate.domain.policy.policy import Risk
 from turngate.domain.tools.failures import describe_validation
+from turngate.http_environment import is_loopback
 from turngate.notifications.email_channel import EmailSender, Tls
 from turngate.notifications.http_post import Poster
 from turngate.notifications.items import Payload
@@ -141,7 +141,7 @@ class EmailTable(ChannelTable):
     def _logs_in_safely(self) -> EmailTable:
         if (self.user is None) != (self.password_env is None):
             raise ValueError("give both user and password_env, or neither")
-        if self.user is not None and self.tls == "none" and not _is_loopback(self.host):
+        if self.user is not None and self.tls == "none" and not is_loopback(self.host):
             raise ValueError('the password would travel in the clear: use tls = "starttls" or "tls"')
         return self
 
@@ -157,13 +157,6 @@ def check_url(url: str, *, allow_private: bool) -> None:
         raise ValueError(f"the URL cannot be used: {problem.fields['reason']}") from None
     if target.scheme != "https" and not allow_private:
         raise ValueError("the URL must begin with https:// (http:// only with allow_private = true)")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 KINDS: Final = ("webhook", "email", "slack")

@@ -11,11 +11,11 @@ from temporalio.client import Client
 
 from turngate.approvals_api.app import create_app
 from turngate.approvals_api.gateway.client import Gateway
-from turngate.approvals_api.settings import is_loopback
 from turngate.cli import terminal
 from turngate.cli.api_server import ApiServer
 from turngate.cli.api_settings import api_settings, label_settings
 from turngate.cli.parts.confinement import workspaces_of
+from turngate.http_environment import is_loopback
 from turngate.notifications.configuration import Channel
 from turngate.runtime.locations import RunningStack, linked_from_here
 from turngate.runtime.settings import Settings

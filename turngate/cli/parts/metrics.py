@@ -16,10 +16,10 @@ from temporalio.client import Client
 
 from turngate.approvals_api.gateway.client import Gateway
 from turngate.approvals_api.gateway.task_queues import QueueLook
-from turngate.approvals_api.settings import is_loopback
 from turngate.cli.api_server import listen
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.domain.tools.external import is_external
+from turngate.http_environment import is_loopback
 from turngate.notifications.configuration import Channel
 from turngate.runtime.settings import Settings
 from turngate.runtime.temporal_client import metered_runtime

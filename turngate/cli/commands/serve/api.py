@@ -7,7 +7,6 @@ from typing import Annotated, Final
 
 import typer
 
-from turngate.approvals_api.settings import is_loopback
 from turngate.cli import stores, terminal
 from turngate.cli.api_server import listen
 from turngate.cli.api_settings import configured_channels, login_link_command
@@ -19,6 +18,7 @@ from turngate.cli.parts.metrics import metrics_listener, serving_metrics, watche
 from turngate.cli.parts.stop import until_stopped
 from turngate.cli.posix_signals import run_server, stop_on_posix_signals
 from turngate.cli.temporal_link import connect_when_there, find_address
+from turngate.http_environment import is_loopback
 from turngate.runtime.app_loader import LoadedApp, publish_agents
 from turngate.runtime.locations import RunningStack
 from turngate.runtime.settings import Settings

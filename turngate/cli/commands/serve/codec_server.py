@@ -20,7 +20,6 @@ from google.protobuf.json_format import MessageToJson, Parse, ParseError
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.converter import PayloadCodec
 
-from turngate.approvals_api.settings import is_loopback
 from turngate.cli import stores, terminal
 from turngate.cli.api_server import ApiServer, listen
 from turngate.cli.commands.serve.settings import server_settings
@@ -28,6 +27,7 @@ from turngate.cli.options import DataDir
 from turngate.cli.parts.stop import until_stopped
 from turngate.cli.posix_signals import stop_on_posix_signals
 from turngate.domain.errors import ConfigurationError, UnreadableContentError
+from turngate.http_environment import is_loopback
 from turngate.runtime.settings import Settings
 from turngate.runtime.temporal_client import codec_of
 from turngate.store.access import tokens

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from turngate.approvals_api.settings import is_loopback
 from turngate.cli import stack, stores, terminal
 from turngate.cli.api_server import listen
 from turngate.cli.commands.serve.settings import server_settings
@@ -16,6 +15,7 @@ from turngate.cli.options import AllowUnconfined, ApiPort, DataDir, MetricsPort,
 from turngate.cli.parts.metrics import metrics_listener
 from turngate.cli.posix_signals import run_server, stop_on_posix_signals
 from turngate.domain.errors import ConfigurationError
+from turngate.http_environment import is_loopback
 from turngate.runtime.settings import Settings
 
 

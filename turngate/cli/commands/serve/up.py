@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from turngate.approvals_api.settings import is_loopback
 from turngate.cli import builders_app, stack, stores, terminal
 from turngate.cli.api_server import listen
 from turngate.cli.app_choice import require_app
@@ -23,6 +22,7 @@ from turngate.cli.options import (
 )
 from turngate.cli.parts.confinement import load_to_serve
 from turngate.cli.posix_signals import run_server, stop_on_posix_signals
+from turngate.http_environment import is_loopback
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.settings import Settings, load_settings
 from turngate.text.plain_text import plain
