@@ -309,7 +309,7 @@ async def start_again(door: Door) -> Redeemed:
     start = Start(attempt=lost.attempts + 1, decision_id=decision_id, by=by, digest=lost.digest)
     await tell_started(door.conn, door.call, start)
     secrets = {} if door.findings is None else door.findings.secrets or {}
-    approved = request if request is not None and request.input == door.call.running_input else None
+    same = _as_it_runs(door)
     return Redeemed(
         door.tool,
         door.run,
@@ -318,7 +318,7 @@ async def start_again(door: Door) -> Redeemed:
         lost.idempotency_key,
         attempt=start.attempt,
         secrets=secrets,
-        precondition=None if approved is None else approved.precondition,
+        precondition=None if same is None else same.precondition,
         places=door.places,
     )
 
@@ -333,7 +333,7 @@ async def ask_resolution(door: Door, *, why: str | None = None, rule: str = LOST
     run, call, lost, approval, partial = door.run, door.call, door.previous_start, door.request, ""
     if door.end is not None:
         why, rule, partial = door.end.why, ENDED_RULE, door.end.partial_output
-    same = approval if approval is not None and approval.input == call.running_input else None
+    same = _as_it_runs(door)
     start = await _lost_start(door, why)  # its progress is found for as long as the call counts as executing
     await door.end_previous_start("unknown", partial_output=partial or lost.partial_output)
     created_at = now()
@@ -429,6 +429,12 @@ async def waiting_resolution(door: Door) -> AskAgain | None:
 def _is_lost_once(door: Door) -> bool:
     """Tell whether the call must not be repeated, and what happened to it is not known."""
     return door.previous_start.state != "unknown" and door.call.effect == "once"
+
+
+def _as_it_runs(door: Door) -> requests.Request | None:
+    """Return the request that showed the arguments with which the call runs; None: it was edited, or no one was asked."""
+    request = door.request
+    return request if request is not None and request.input == door.call.running_input else None
 
 
 def _probe_failure(door: Door) -> str:

@@ -27,6 +27,7 @@ from turngate.domain.tools.tool import Effect, ProcessConfinement, Tool
 from turngate.runtime.app_loader import check_app
 from turngate.store.database import Database
 from turngate.store.requests import requests
+from turngate.store.runs import runs
 
 
 def lost_tool(bench: Bench, effect: Effect, *, ask: bool, description: str = "Pay.") -> Tool:
@@ -64,6 +65,19 @@ async def started(bench: Bench, times: int) -> None:
     await until(look, f"start {times} of the handler")
 
 
+async def lost_twice(engine: Stack, bench: Bench) -> tuple[runs.Run, requests.Request]:
+    """An approved call was lost, and once more after a person said that it did not happen: its run, and what they were asked."""
+    async with engine.worker(graceful_shutdown_seconds=0):
+        run = await engine.start()
+        await engine.decide(await engine.request(run), "approve")
+        await started(bench, 1)
+    async with engine.worker(graceful_shutdown_seconds=0):
+        first = await engine.request(run, kind="outcome")
+        await engine.decide(first, "respond", outcome="did_not_happen")
+        await started(bench, 2)
+    return run, first
+
+
 def deploy_another(engine: Stack, database: Database, *tools: Tool) -> None:
     agent = Agent(name="agent", instructions="", toolkit=Toolkit.of(*tools), model="scripted:test")
     app = check_app(App(agents=[agent]), base=Path.cwd())
@@ -74,14 +88,7 @@ async def test_i3_a_call_that_is_lost_again_asks_again(client: Client, database:
     """I3: each lost start of a ``once`` call opens an ``outcome`` request of its own, and each repeat is a person's word."""
     pay = lost_tool(bench, "once", ask=True)
     async with stack(client, database, pay, model=model(), working=False) as engine:
-        async with engine.worker(graceful_shutdown_seconds=0):
-            run = await engine.start()
-            await engine.decide(await engine.request(run), "approve")
-            await started(bench, 1)
-        async with engine.worker(graceful_shutdown_seconds=0):
-            first = await engine.request(run, kind="outcome")
-            await engine.decide(first, "respond", outcome="did_not_happen")
-            await started(bench, 2)
+        run, first = await lost_twice(engine, bench)
         async with engine.worker():
             second = await engine.request(run, kind="outcome")
             assert second.id != first.id
@@ -106,13 +113,7 @@ async def test_i6_a_lost_call_starts_again_only_as_it_was_shown(
 
     pay = replace(pay, confinement=lambda _: ProcessConfinement(confined=len(ways) == 1, text=ways[-1]))
     async with stack(client, database, pay, model=model(), working=False) as engine:
-        async with engine.worker(graceful_shutdown_seconds=0):
-            run = await engine.start()
-            await engine.decide(await engine.request(run), "approve")
-            await started(bench, 1)
-        async with engine.worker(graceful_shutdown_seconds=0):
-            await engine.decide(await engine.request(run, kind="outcome"), "respond", outcome="did_not_happen")
-            await started(bench, 2)
+        run, _first = await lost_twice(engine, bench)
         async with engine.worker():
             second = await engine.request(run, kind="outcome")
             ways.append("unconfined")
