@@ -82,7 +82,7 @@ class ImportGuard(BaseModel):
     def _was_led_there(self, spelled: Path, real: Path) -> bool:
         """Tell whether a link on the way may be a run's, or a directory of which nothing is loaded: an older file may be there.
 
-        What the worker itself changes in a directory are the modules that it compiles, after the first one was loaded.
+        A directory of which something is loaded may get other files: each of them is judged by itself.
         """
         if spelled == real and not _is_below(real, (*self.places, *self.of_servers)):
             return False

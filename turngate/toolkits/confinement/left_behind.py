@@ -176,9 +176,8 @@ class _Look:
                 continue
             for path in _submodules_of(self._read((*repository, name), _MOST_OF_INDEX)):
                 inner = tuple(os.fsdecode(path).split("/"))
-                if not path and (
-                    status := self._status((*repository, name))
-                ):  # it is in the index that this is based on
+                status = None if path else self._status((*repository, name))
+                if status is not None:  # the path is in the index that this one is based on
                     self.obeyed[*repository, name] = _stamp(status)
                 if not {"", ".", ".."} & set(inner):
                     yield inner
