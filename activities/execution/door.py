@@ -246,7 +246,7 @@ class Door:
         if request.decision_id is not None and request.verb != "approve":
             decision = await requests.decision(self.conn, request.decision_id)
             rows += [] if decision is None else [("decisions", vars(decision))]
-        different = await evidence.rows_difference(self.conn, rows, chains=[self.run.id])
+        different = await evidence.step_difference(self.conn, self.run.id, rows)
         if different is not None:
             why = (
                 f"the answer to request {request.id} was changed in the database after it was given, or no one gave it "

@@ -175,14 +175,34 @@ async def rows_difference(
 
     ``rows``: with their tables. ``chains``: whose events may name them. A row that was added past Turngate differs, too.
     """
-    ids = {str(row[name])[: TABLES[table].key_chars] for table, row in rows for name in TABLES[table].key}
     types = OF_RUNS if any(table == "runs" for table, _row in rows) else ()
-    named, nonces = await audit.naming(conn, ids, chains=chains, types=types)
+    named, nonces = await audit.naming(conn, _ids(rows), chains=chains, types=types)
+    return _first_of_rows(rows, named, ("", secret_of(conn), *nonces))
+
+
+async def step_difference(conn: Connection, run_id: str, rows: Sequence[tuple[str, Row]]) -> ChainBreak | None:
+    """Compare rows of a run's newest step, as :func:`rows_difference` does, with that step's events.
+
+    If these don't account for the rows, all of the run's events are read: a row may belong to an earlier step.
+    """
+    named, nonces = await audit.naming_in_newest_step(conn, _ids(rows), run_id=run_id)
+    if _first_of_rows(rows, named, ("", secret_of(conn), *nonces)) is None:
+        return None
+    return await rows_difference(conn, rows, chains=[run_id])
+
+
+def _ids(rows: Sequence[tuple[str, Row]]) -> set[str]:
+    return {str(row[name])[: TABLES[table].key_chars] for table, row in rows for name in TABLES[table].key}
+
+
+def _first_of_rows(
+    rows: Sequence[tuple[str, Row]], named: Sequence[ChainedEvent], keys: Sequence[str]
+) -> ChainBreak | None:
     ledger = Ledger(of_run=TABLES[rows[0][0]].of_run)
     for event in named:
         ledger.add(event)
     for table, row in rows:
-        for different in (*ledger.of_row(table, row, ("", secret_of(conn), *nonces)), *ledger.unaccounted(table, row)):
+        for different in (*ledger.of_row(table, row, keys), *ledger.unaccounted(table, row)):
             return different
     return None
 

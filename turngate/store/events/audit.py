@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, Subquery, exists, func, literal, or_, select, union_all
+from sqlalchemy import ColumnElement, Select, Subquery, bindparam, exists, func, literal, or_, select, union_all
 
 from turngate.domain.runs.event_chain import ChainedEvent, ChainHead
 from turngate.store.clock import as_text
@@ -38,6 +38,22 @@ _NEXT_HASH: Final = func.coalesce(
     *(head.scalar_subquery() for head in _HEADS),
 )
 """What the next event of the same chain, or else the chain's stored head, says that an event's hash is."""
+_BEFORE: Final = events.alias("before")
+_NEWEST_STEP: Final = (
+    select(_BEFORE.c.run_seq)
+    .where(_BEFORE.c.run_id == bindparam("run"), _BEFORE.c.type == "step.responded")
+    .order_by(_BEFORE.c.run_seq.desc())
+    .limit(1)
+)
+_WITH_NONCE: Final = (
+    select(events, runs.c.nonce)
+    .outerjoin(runs, runs.c.id == events.c.run_id)
+    .where(events.c.hash == _NEXT_HASH)
+    .order_by(events.c.seq)
+)
+_OF_NEWEST_STEP: Final = _WITH_NONCE.where(
+    events.c.run_id == bindparam("run"), events.c.run_seq >= _NEWEST_STEP.scalar_subquery()
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,16 +169,29 @@ async def naming(
     With them the nonces of their runs. An event counts if its hash is over its content, and if the next one, or the chain's
     head, has that hash. ``types``: events that count without naming a row.
     """
-    named = [events.c.payload.contains(json.dumps(each, ensure_ascii=False), autoescape=True) for each in row_ids]
-    query = (
-        select(events, runs.c.nonce)
-        .outerjoin(runs, runs.c.id == events.c.run_id)
-        .where(events.c.run_id.in_(chains), or_(*named, events.c.type.in_(types)), events.c.hash == _NEXT_HASH)
-        .order_by(events.c.seq)
-    )
-    rows = [dict(row) for row in (await conn.execute(query)).mappings()]
-    nonces = {str(row.pop("nonce") or "") for row in rows}
-    return [each for each in (ChainedEvent(**row) for row in rows) if each.has_its_hash], nonces
+    named = [events.c.payload.contains(_quoted(each), autoescape=True) for each in row_ids]
+    query = _WITH_NONCE.where(events.c.run_id.in_(chains), or_(*named, events.c.type.in_(types)))
+    return _unchanged((await conn.execute(query)).mappings())
+
+
+async def naming_in_newest_step(
+    conn: Connection, row_ids: Collection[str], *, run_id: str
+) -> tuple[list[ChainedEvent], set[str]]:
+    """Return what :func:`naming` does, of a run's events since its newest response: what it costs doesn't grow with the run."""
+    rows = (await conn.look(_OF_NEWEST_STEP, {"run": run_id})).mappings()
+    named = [_quoted(each) for each in row_ids]
+    return _unchanged(row for row in rows if any(each in row["payload"] for each in named))
+
+
+def _quoted(row_id: str) -> str:
+    """Return how a payload has the id of a row."""
+    return json.dumps(row_id, ensure_ascii=False)
+
+
+def _unchanged(rows: Iterable[Mapping[Any, Any]]) -> tuple[list[ChainedEvent], set[str]]:
+    columns = [dict(row) for row in rows]
+    nonces = {str(row.pop("nonce") or "") for row in columns}
+    return [each for each in (ChainedEvent(**row) for row in columns) if each.has_its_hash], nonces
 
 
 async def hashes(conn: Connection, first: int, last: int) -> list[str]:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy import insert, update
 from sqlalchemy.exc import IntegrityError
 from support.call_at_door import ALLOWED, ASK_ALL, CallAtDoor
+from temporalio.exceptions import ApplicationError
 
 from turngate import Hooks, Policy, Preview, Rule, ToolContext, tool
 from turngate.activities.execution import checks, lost_calls
@@ -34,6 +35,7 @@ from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import ProcessConfinement, Tool
 from turngate.runtime.workspaces import Workspaces
 from turngate.store.database import Connection, Database
+from turngate.store.events import audit, events
 from turngate.store.policy import grants, totals
 from turngate.store.requests import requests
 from turngate.store.runs import calls, external_calls
@@ -607,6 +609,24 @@ async def test_i3_a_call_that_passes_every_check_starts_once(door_of) -> None:
     with pytest.raises(IntegrityError):
         async with at.door() as door:
             await checks.let_through(await authorized(door))
+
+
+async def test_i15_an_answer_is_compared_with_the_events_of_its_step_alone(door_of) -> None:
+    """I15: what is read doesn't grow with the run; an answer of an earlier step agrees too, and a changed one doesn't."""
+    at = door_of(look)
+    await at.plan(disposition="ask")
+    request = await at.approve()
+    async with at.database.write() as conn:
+        of_newest = [each.type for each in (await audit.naming_in_newest_step(conn, [request.id], run_id=at.run.id))[0]]
+        await events.append(conn, at.run.id, [("step.responded", {"step": 2}), ("note.of", {"request_id": request.id})])
+        later, _nonces = await audit.naming_in_newest_step(conn, [request.id], run_id=at.run.id)
+    assert of_newest == ["request.opened", "request.decided"]
+    assert [each.type for each in later] == ["note.of"]
+    async with at.door() as door:
+        assert await checks.require_logged_answer(door) is None
+        door.request = replace(door.request, decided_by="eve")
+        with pytest.raises(ApplicationError, match=r"it is 'eve'; request\.decided says 'vic'"):
+            await checks.require_logged_answer(door)
 
 
 async def test_a_call_that_was_never_planned_has_no_door(door_of) -> None:
