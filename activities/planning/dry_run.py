@@ -24,7 +24,6 @@ from turngate.activities.planning.planner import (
 )
 from turngate.activities.planning.requests import ready_call
 from turngate.domain.conversation.messages import ToolCallPart
-from turngate.domain.digest import repeat_key
 from turngate.domain.policy.judged_verdict import with_judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.tools import results
@@ -101,19 +100,17 @@ async def _record(
 ) -> list[calls.Call | None]:
     """Return for each call the recorded one that answers it, or None. Of equal calls the n-th is answered by the n-th.
 
-    Calls are equal whose tools get the same. An earlier release recorded them by what is written. A recorded call that is still
-    open answers nothing.
+    Calls are equal whose tools get the same. A recorded call that is still open answers nothing.
     """
     source = run.replay_of_run_id or ""
-    keys = [(key_of(*each), repeat_key(each[0].tool_name, each[0].input)) for each in response_calls]
-    wanted = [key for pair in keys for key in pair]
+    keys = [key_of(*each) for each in response_calls]
     after_step = run.forked_from_step or 0 if run.forked_from_run_id == source else 0
     left: dict[str, deque[calls.Call]] = defaultdict(deque)
-    for recorded in await calls.with_repeat_keys(conn, source, wanted, after_step=after_step):
+    for recorded in await calls.with_repeat_keys(conn, source, keys, after_step=after_step):
         left[recorded.repeat_key].append(recorded)
-    for before in await calls.with_repeat_keys(conn, run.id, wanted):
+    for before in await calls.with_repeat_keys(conn, run.id, keys):
         _take(left[before.repeat_key])
-    return [_take(left[completed] or left[written]) for completed, written in keys]
+    return [_take(left[key]) for key in keys]
 
 
 def _take(left: deque[calls.Call]) -> calls.Call | None:

@@ -77,8 +77,7 @@ async def send(
         workspace=None,
         model=None,
         key=f"external:{framed_sha256(principal.name, source, order.tool_call_id)}",
-        # The empty part was the context's: calls without one that wait since then are still known.
-        fingerprint=framed_sha256(source, order.tool_call_id, tool, order.input, ""),
+        fingerprint=framed_sha256(source, order.tool_call_id, tool, order.input),
         external=external,
     )
     try:

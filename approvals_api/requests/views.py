@@ -186,9 +186,7 @@ async def _seen_call(conn: Connection, principal: Principal | None, request: Req
     else:
         defaults = for_readers(defaults)
     summary = masks.optional(request.summary)
-    if summary is None or (
-        audience == "decider" and MASKED in summary
-    ):  # stored for readers, or older than summaries are
+    if summary is None or (audience == "decider" and MASKED in summary):  # there is none, or it was stored for readers
         summary = await asyncio.to_thread(describe, tool, masked.text, None, defaults)
     origins = request.origins_of_arguments
     return SeenCall(

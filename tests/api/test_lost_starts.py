@@ -141,7 +141,7 @@ def test_a_text_names_arguments_and_the_key_only() -> None:
 
 
 def test_what_is_not_known_of_a_start_is_left_out() -> None:
-    """A start of an earlier release, or of another program, has no worker."""
+    """A start of another program has no worker."""
     start = LostStart(idempotency_key="k", attempt=2, started_at="2026-11-02T10:00:00.000000+00:00")
     assert lost_start_lines(start) == [
         ("idempotency key", "k"),

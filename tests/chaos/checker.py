@@ -436,6 +436,7 @@ def _matches(
             tool_call_id=line.call,
             policy_version=call.policy_version,
             nonce=call.nonce,
+            defaults=None,
         )
         if saw != allowed:
             yield Violation("unapproved", of, f"its handler got input that was not allowed: {line.input}")

@@ -60,6 +60,8 @@ def digest(call: str, text: str) -> str:
         run_id=RUN,
         tool_call_id=call,
         policy_version="v1",
+        nonce="",
+        defaults=None,
     )
 
 

@@ -133,6 +133,7 @@ async def test_i6_what_ran_equals_what_was_shown(client: Client, database: Datab
             tool_call_id="c1",
             policy_version=engine.engine.policy.version,
             nonce=run.nonce,
+            defaults=None,
         )
         assert request.digest == expected
         assert (await engine.executions(run))["c1"].digest == expected

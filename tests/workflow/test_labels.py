@@ -171,7 +171,7 @@ async def test_the_next_run_is_of_the_sender_of_its_message(client: Client, sqli
 
 
 async def test_a_fire_hands_its_labels_on(client: Client, sqlite: Database, bench: Bench) -> None:
-    """A schedule's runs are found by the schedule and are unattended; a schedule of an earlier release gets its labels."""
+    """A schedule's runs are found by the schedule and are unattended; a schedule that was made without labels gets them."""
     async with stack(client, sqlite, bench.look, model=Script(says("Done."))) as engine:
         gateway(engine, search_attributes=False)
         wanted = ScheduleOrder(

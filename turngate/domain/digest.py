@@ -21,10 +21,8 @@ def keyed_sha256(nonce: str, *fields: str) -> str:
     """Return the hex HMAC-SHA256 over the fields, framed as for :func:`framed_sha256`, with a run's nonce as its key.
 
     Content is often short, and who has a plain digest of it can try values until one fits. The nonce goes when the content
-    goes, and then the digest says nothing. An empty one, of a run of an earlier release, gives the plain digest.
+    goes, and then the digest says nothing. It is empty for rows that belong to no run, in a store that isn't encrypted.
     """
-    if not nonce:
-        return framed_sha256(*fields)
     return hmac.digest(nonce.encode(), framed(*fields), "sha256").hex()
 
 
@@ -47,14 +45,14 @@ def call_digest(
     run_id: str,
     tool_call_id: str,
     policy_version: str,
-    nonce: str = "",
-    defaults: str | None = None,
+    nonce: str,
+    defaults: str | None,
 ) -> str:
     """Return the digest that request, decision and execution must agree on.
 
     ``raw_input``: the exact argument text, never re-serialised; ``manifest_digest``: of the tool's declaration, so a
     tool that changed after it was shown does not match. ``nonce``: the run's. ``defaults``: what the handler gets besides, as it
-    is stored; None: nothing, or the call is of an earlier release.
+    is stored; None: nothing.
     """
     beside = () if defaults is None else (defaults,)
     return keyed_sha256(nonce, tool_name, manifest_digest, raw_input, run_id, tool_call_id, policy_version, *beside)

@@ -72,7 +72,7 @@ def note(conn: Connection, name: str, **what: object) -> None:
 
 
 COMMITS: Final = "turngate"
-"""The channel on which a database announces commits (migration 0006). Channels are of the whole database."""
+"""The channel on which a database announces commits. Channels are of the whole database."""
 SHARES_SESSIONS: Final = (
     "TURNGATE_DATABASE_URL leads to a pooler (such as PgBouncer), which shares PostgreSQL's sessions"
 )
@@ -112,7 +112,7 @@ class Binding:
 
     @property
     def announcing(self) -> str:
-        """Return the statement that moves the announcements of migration 0006 to the schema's own channel. Safe to repeat."""
+        """Return the statement that moves the announcements to the schema's own channel. Safe to repeat."""
         return (
             "CREATE OR REPLACE FUNCTION turngate_tell_of_commit() RETURNS trigger LANGUAGE plpgsql AS "
             f"$$ BEGIN PERFORM pg_notify('{self.channel}', ''); RETURN NULL; END $$"

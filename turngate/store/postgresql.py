@@ -164,7 +164,7 @@ class Postgresql:
 
     @asynccontextmanager
     async def commits(self, ring: Callable[[], None]) -> AsyncIterator[None]:
-        """Call ``ring`` after each commit of this object, and of others that took a number (migration 0006).
+        """Call ``ring`` after each commit of this object, and of others that took a number.
 
         The server announces those of others on a connection of its own, which takes longer; a pooler doesn't pass them on.
         """

@@ -64,7 +64,7 @@ class RequestItem(View):
     ran out or its run is unattended. ``claimed_by`` counts until ``claimed_until``. ``rungs_climbed``: of its escalation ladder.
     ``step``: of its run; None: its call is not in the store. ``doubts``: how many of its values are doubtful; none if it isn't
     known where they come from.
-    ``summary``: what the call does, in one sentence of its tool or of Turngate; None: the request is older than that.
+    ``summary``: what the call does, in one sentence of its tool or of Turngate; None: none is stored.
     ``defaults``: what the agent left out of ``input``, and the tool uses in its place. Secrets in them have no number.
     ``same_calls``: calls that are the same: one that waits, too, and the latest that was let through.
     ``preview_line``: the first line of its tool's preview, of a diff the first line that changes; None: it has none.

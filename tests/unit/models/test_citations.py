@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import pytest
 from structlog.testing import capture_logs
 from support.fake_provider import FakeProvider
 from unit.models.wire.recordings import ANTHROPIC, GOOGLE, RESPONSES, recorded
@@ -85,27 +83,10 @@ async def next_request(models: Models, server: FakeProvider, spec: str, message:
     return server.requests[-1].body
 
 
-def as_once_stored(message: Message) -> Message:
-    """Return the message as histories of before have it: its citations without any kind."""
-    stored = json.loads(message.model_dump_json())
-    for part in stored["parts"]:
-        for options in part["provider_options"].values():
-            for citation in options.get("citations", []):
-                for each in (*citation["sources"], citation.get("anchor") or {}):
-                    each.pop("kind", None)
-    return Message.model_validate(stored)
-
-
-either_form = pytest.mark.parametrize("stored", [lambda message: message, as_once_stored], ids=["now", "once"])
-
-
-@either_form
-async def test_openai_gets_the_ids_of_a_cited_message_and_its_reasoning(
-    wired: Models, provider: FakeProvider, stored: Any
-) -> None:
+async def test_openai_gets_the_ids_of_a_cited_message_and_its_reasoning(wired: Models, provider: FakeProvider) -> None:
     """The reasoning item and its message go back with their ids; without the message's, every later turn is refused."""
     body = of_responses()
-    message = stored(await answered(wired, provider, RESPONSES, body))
+    message = await answered(wired, provider, RESPONSES, body)
     sent = (await next_request(wired, provider, RESPONSES, message, body))["input"]
     reasoning, cited = body["output"]
     assert [(item["id"], item.get("encrypted_content")) for item in sent if "id" in item] == [
@@ -116,20 +97,18 @@ async def test_openai_gets_the_ids_of_a_cited_message_and_its_reasoning(
     assert returned["content"] == [{**cited["content"][0], "annotations": [URL_CITATION]}]
 
 
-@either_form
-async def test_anthropic_gets_the_citations_byte_for_byte(wired: Models, provider: FakeProvider, stored: Any) -> None:
+async def test_anthropic_gets_the_citations_byte_for_byte(wired: Models, provider: FakeProvider) -> None:
     """A cited text goes back with its citation, encrypted index included, after the thinking with its signature."""
     body = of_anthropic()
-    message = stored(await answered(wired, provider, ANTHROPIC, body))
+    message = await answered(wired, provider, ANTHROPIC, body)
     sent = (await next_request(wired, provider, ANTHROPIC, message, body))["messages"][1]["content"]
     assert sent == body["content"]
 
 
-@either_form
-async def test_gemini_gets_the_signature_of_a_cited_text(wired: Models, provider: FakeProvider, stored: Any) -> None:
+async def test_gemini_gets_the_signature_of_a_cited_text(wired: Models, provider: FakeProvider) -> None:
     """The signature stays on the text; Gemini takes no citations back."""
     body = of_google()
-    message = stored(await answered(wired, provider, GOOGLE, body))
+    message = await answered(wired, provider, GOOGLE, body)
     assert "citations" in message.parts[0].provider_options["google"]  # type: ignore[operator]
     sent = (await next_request(wired, provider, GOOGLE, message, body))["contents"][1]["parts"]
     (part,) = body["candidates"][0]["content"]["parts"]

@@ -101,10 +101,8 @@ class GrantPattern(BaseModel):
         if not isinstance(written, dict) or not set(written) <= {*self.fixed, *self.within, *self.open}:
             return False
         whole = with_left_out(arguments, defaults)
-        for name, value in self.fixed.items():
-            # A grant of an earlier release doesn't name what is left out inside a value.
-            if not any(name in each and same_json(each[name], value) for each in (whole, written)):
-                return False
+        if not all(name in whole and same_json(whole[name], value) for name, value in self.fixed.items()):
+            return False
         if self.total is not None and self.total.share_of("", whole, with_left_out(decoded, defaults)) is None:
             return False
         return self._is_within(whole) and (

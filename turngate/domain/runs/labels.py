@@ -13,7 +13,7 @@ from typing import Final, Literal, Protocol
 
 from turngate.domain.tools.external import is_external
 
-# How soon work starts, on Temporal's scale from 1 to 5. What has no number counts as 3 there, as runs of earlier releases.
+# How soon work starts, on Temporal's scale from 1 to 5. What has no number counts as 3 there.
 
 DECIDED: Final = 1
 """What a person has just decided: the call they allowed, the step after it, an order to pause or to stop."""

@@ -169,7 +169,7 @@ def stored(defaults: Sequence[Default]) -> str | None:
 
 
 def read_stored(text: str | None) -> Defaults:
-    """Return the defaults that :func:`stored` wrote; none for a call of an earlier release, which has none on record."""
+    """Return the defaults that :func:`stored` wrote. ``text``: None or empty: there are none."""
     return DEFAULTS.validate_json(text) if text else ()
 
 

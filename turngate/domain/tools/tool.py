@@ -75,9 +75,6 @@ NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 MAX_NAME: Final = 64
 _DIGEST_CHARS: Final = 8
 
-_ADDED_LATER = ("failure_schemas", "origin", "provider", "references")
-"""Left out of the digest while empty, so that a tool that does not use them keeps the digest it was approved under."""
-
 
 class ToolManifest(BaseModel):
     """The wire descriptor of a tool: what the model, the operator and the digest see. JSON Schema draft 2020-12.
@@ -105,8 +102,7 @@ class ToolManifest(BaseModel):
     @cached_property
     def digest(self) -> str:
         """Hex SHA-256 of the canonical JSON; changes when anything the operator was shown changes."""
-        unused = {name for name in _ADDED_LATER if not getattr(self, name)}
-        content = self.model_dump(mode="json", exclude=unused)
+        content = self.model_dump(mode="json")
         return framed_sha256(json.dumps(content, sort_keys=True, separators=(",", ":")))
 
     @cached_property

@@ -70,7 +70,7 @@ def unpacked(kind: str, ours: Mapping[str, Any], opaque: Mapping[str, Any] | Non
     A packed field that cannot be read, because another program wrote it under the provider's name, is left out and logged;
     the others stay.
     """
-    plain, packed_fields = {"part_kind": kind, **ours}, _with_kinds(opaque or {})
+    plain, packed_fields = {"part_kind": kind, **ours}, dict(opaque or {})
     while True:
         try:
             return PART.validate_python({**packed_fields, **plain})
@@ -81,30 +81,6 @@ def unpacked(kind: str, ours: Mapping[str, Any], opaque: Mapping[str, Any] | Non
                 raise
             log.warning("provider options cannot be read", part=kind, fields=sorted(unread))
             packed_fields = {name: value for name, value in packed_fields.items() if name not in unread}
-
-
-def _with_kinds(opaque: Mapping[str, Any]) -> dict[str, Any]:
-    """Return packed fields with the kinds in their citations, which older histories lack.
-
-    Of the two kinds of anchors, only ``content`` is ever read again.
-    """
-    citations = opaque.get("citations")
-    if not isinstance(citations, list):
-        return dict(opaque)
-    return {**opaque, "citations": [_citation(each) if isinstance(each, dict) else each for each in citations]}
-
-
-def _citation(citation: dict[str, Any]) -> dict[str, Any]:
-    anchor, sources = citation.get("anchor"), citation.get("sources")
-    if isinstance(anchor, dict):
-        citation = {**citation, "anchor": {"kind": "content", **anchor}}
-    if isinstance(sources, list):
-        citation = {**citation, "sources": [_source(each) if isinstance(each, dict) else each for each in sources]}
-    return citation
-
-
-def _source(source: dict[str, Any]) -> dict[str, Any]:
-    return {"kind": "web" if "url" in source else "document", **source}
 
 
 def unpacked_whole(opaque: Mapping[str, Any]) -> Any:

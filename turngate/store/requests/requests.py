@@ -658,7 +658,7 @@ class AsOpened(NamedTuple):
         """Compare a request with the event that opened it. ``row``: its columns first, and the event's payload last."""
         (columns,) = parts(row, requests)
         request, payload = Request(**columns or {}), json.loads(row[-1] or "{}")
-        nonces, changed = (request.nonce, ""), None
+        nonces, changed = [request.nonce], None
         if "content" in payload:
             changed = changed_column("request", vars(request), nonces, payload["content"])
             if changed is None and request.rungs_climbed == 0:

@@ -103,7 +103,7 @@ class Run:
     ``model_chosen_by``: who switched its model while it was live; ``fell_back_from``: the model that ``model`` replaces.
     ``interrupted_at``, ``interrupted_by``, ``interrupt_reason``: since when, by whom and why it is to stop. ``control``: how
     many orders of this kind it got; ``control_seen``: how many of them its workflow knows. ``nonce``: the key of the digests of
-    its content; empty for a run of an earlier release, and once its content is erased. ``traceparent``: as
+    its content; empty once its content is erased. ``traceparent``: as
     :class:`turngate.domain.runs.trace.RunTrace` reads it.
     ``erasure_id``: of the newest erasure of content of its conversation; None: there was none.
     """
