@@ -235,21 +235,26 @@ class Door:
         return None if decision is None else (decision.digest, request)
 
     async def require_logged_answer(self) -> None:
-        """Raise ApplicationError, not retryable, where the log doesn't have the answer that the store has to the request (I15).
+        """Raise ApplicationError, not retryable, where the log doesn't have what lets the call start or end (I15).
 
-        Then no one knows whether a person gave it, so nothing is done in their name, and the run fails.
+        That is the answer to its request, or an earlier start. If the store has another, no one knows whether a person let the
+        call run, so nothing is done in their name, and the run fails.
         """
-        request = self.request
-        if request is None or request.status in NO_ONES:
+        request, execution = self.request, self.execution
+        if execution is None and (request is None or request.status in NO_ONES):
             return
-        rows: list[tuple[str, Mapping[str, Any]]] = [("requests", vars(request)), ("calls", vars(self.call))]
-        if request.decision_id is not None and request.verb != "approve":
-            decision = await requests.decision(self.conn, request.decision_id)
-            rows += [] if decision is None else [("decisions", vars(decision))]
+        rows: list[tuple[str, Mapping[str, Any]]] = [("calls", vars(self.call))]
+        if request is not None:
+            rows.append(("requests", vars(request)))
+            if request.decision_id is not None and request.verb != "approve":
+                decision = await requests.decision(self.conn, request.decision_id)
+                rows += [] if decision is None else [("decisions", vars(decision))]
+        if execution is not None:
+            rows.append(("executions", vars(execution)))
         different = await evidence.step_difference(self.conn, self.run.id, rows)
         if different is not None:
             why = (
-                f"the answer to request {request.id} was changed in the database after it was given, or no one gave it "
+                f"what lets call {self.call.tool_call_id} run was changed in the database past Turngate, or no one gave it "
                 f"({different.problem}): nothing was done because of it. `turngate audit verify` says what was changed"
             )
             raise ApplicationError(why, "configuration", type=contract.ERROR_CONFIGURATION, non_retryable=True)

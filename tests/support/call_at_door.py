@@ -81,6 +81,8 @@ class CallAtDoor:
             )
             self.call = replace(call, digest=call.digest_with(self.tool))
             await calls.insert_planned(conn, [self.call])
+            responded = {"step": 1, **events.digests(**planned_digests([self.call]))}
+            await events.append(conn, self.run.id, [("step.responded", responded)])
 
     async def approve(
         self,
@@ -111,16 +113,8 @@ class CallAtDoor:
             assert decided is not None
             names = ("status", "verb", "decision_id", "approvals")
             payload = {name: getattr(decided, name) for name in names} | {"by": "vic", "at": decided.decided_at}
-            responded = {"step": 1, **events.digests(**planned_digests([self.call]))}
-            await events.append(
-                conn,
-                self.run.id,
-                [
-                    ("step.responded", responded),
-                    opening_event(request),
-                    ("request.decided", {"request_id": request.id, **payload}),
-                ],
-            )
+            decided_event = ("request.decided", {"request_id": request.id, **payload})
+            await events.append(conn, self.run.id, [opening_event(request), decided_event])
         return request
 
     async def begin(self, state: str = "executing", *, starts: int = 1) -> None:
@@ -157,6 +151,6 @@ class CallAtDoor:
             return await executions.get(conn, self.run.id, "c1")
 
     async def event_types(self) -> list[str]:
-        """The types of the run's events."""
+        """The types of the run's events after the response that planned the call."""
         async with self.database.read() as conn:
-            return [event.type for event in await events.after(conn, 0, run_id=self.run.id)]
+            return [event.type for event in await events.after(conn, 0, run_id=self.run.id)][1:]

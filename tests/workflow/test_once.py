@@ -73,7 +73,7 @@ async def test_i2_bytes_changed_after_the_approval_do_not_run(
         async with engine.worker():
             ended = await engine.ended(run)
         assert bench.paid == []
-        assert (ended.status, f"the answer to request {request.id} was changed" in ended.reason) == ("failed", True)
+        assert (ended.status, "what lets call" in ended.reason) == ("failed", True)
 
 
 @pytest.mark.parametrize("now", ["changed", "gone", "validates less"])

@@ -15,7 +15,7 @@ from turngate.domain.requests import Verb
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.requests import requests
-from turngate.store.runs import runs
+from turngate.store.runs import executions, runs
 from turngate.store.tables import metadata
 
 
@@ -53,6 +53,7 @@ FORGED = {
     "approved": ("requests", {"status": "approved", "verb": "approve"}),
     "edited": ("calls", {"edited_input": '{"cents": 9}'}),
     "by another": ("requests", {"decided_by": "otto"}),
+    "started": ("calls", {"effect": "idempotent"}),
 }
 
 
@@ -60,22 +61,25 @@ FORGED = {
 async def test_i15_an_answer_that_no_one_gave_starts_nothing(
     client: Client, database: Database, bench: Bench, forged: str
 ) -> None:
-    """I15: a call whose row or request was changed to say that someone approved it as it is does not run; the run fails."""
+    """I15: a call whose rows were changed to say that someone approved it as it is, or that it started, does not run."""
     name, values = FORGED[forged]
     async with stack(client, database, bench.pay, model=paying(), tampered="a row is changed") as engine:
         run = await engine.start()
         request = await engine.request(run)
         if forged == "approved":
             values |= {"decision_id": "forged", "decided_by": "otto", "decided_at": as_text(now())}
-        else:
+        elif forged != "started":
             await engine.record(request, "approve", decision_id="given")
         table = metadata.tables[name]
         async with database.write() as conn:
             await conn.execute(update(table).where(table.c.run_id == run.id).values(**values))
-        assert await redelivery.redeliver(engine.services, request.id)
+            if forged == "started":
+                names = {"run_id": run.id, "tool_call_id": "c1", "digest": request.digest, "decision_id": None}
+                await executions.begin(conn, executions.NewExecution(**names, idempotency_key="key"))
+        await engine.services.gateway.tell_decided_again(run.id, request.id)
         ended = await engine.ended(run)
         assert (ended.status, ended.error_class) == ("failed", "configuration")
-        assert f"the answer to request {request.id} was changed in the database" in ended.reason
+        assert "what lets call c1 run was changed in the database" in ended.reason
         assert bench.paid == []
 
 
