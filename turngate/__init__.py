@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -129,16 +130,32 @@ _MODULE_OF: Final = {name: module for module, names in _EXPORTS.items() for name
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name, or look up the installed version (PEP 562)."""
+    """Import a public name, or look up the installed version (PEP 562).
+
+    Raises:
+        ImportError: The name is one of tool authors, and only the distribution ``turngate-client`` is installed.
+    """
     value: object
     if name == "__version__":
-        value = import_module("importlib.metadata").version("turngate")  # a tenth of the time that --help takes
-    elif name in _MODULE_OF:
-        value = getattr(import_module(_MODULE_OF[name]), name)
-    else:
+        distribution = "turngate-client" if _is_client_only() else "turngate"
+        value = import_module("importlib.metadata").version(distribution)  # a tenth of the time that --help takes
+    elif name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    elif _is_client_only():
+        raise ImportError(
+            f"turngate.{name} is for programs that declare agents and tools. Only turngate-client is installed here, which has "
+            "turngate.client, turngate.wire and turngate.domain. Install the distribution turngate, too.",
+            name=__name__,
+        )
+    else:
+        value = getattr(import_module(_MODULE_OF[name]), name)
     globals()[name] = value
     return value
+
+
+def _is_client_only() -> bool:
+    """Return whether these files are those of ``turngate-client``, which has none of the server."""
+    return find_spec("turngate.runtime") is None
 
 
 def __dir__() -> list[str]:

@@ -1,14 +1,17 @@
-"""The wheel: what is in it, and that it works where nothing else is installed than what requirements.lock names."""
+"""The wheels: what is in them, and that they work where nothing else is installed than what they ask for."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from importlib.metadata import PackageNotFoundError, distribution
@@ -27,11 +30,11 @@ class Built:
     """What `make dist` left."""
 
     wheel: Path
+    client: Path
     archive: Path
 
     def files(self) -> set[str]:
-        with zipfile.ZipFile(self.wheel) as wheel:
-            return {name for name in wheel.namelist() if ".dist-info/" not in name}
+        return set(contents(self.wheel))
 
     def metadata(self, field: str) -> list[str]:
         with zipfile.ZipFile(self.wheel) as wheel:
@@ -43,17 +46,23 @@ class Built:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     into = tmp_path_factory.mktemp("dist")
     subprocess.run([ROOT / "scripts" / "dist", into], env={**os.environ, "VENV": sys.prefix}, check=True)
-    (wheel,), (archive,) = into.glob("*.whl"), into.glob("*.tar.gz")
-    return Built(wheel, archive)
+    (wheel,), (client,), (archive,) = map(into.glob, ("turngate-*.whl", "turngate_client-*.whl", "*.tar.gz"))
+    return Built(wheel, client, archive)
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    """Return what a wheel puts into an environment beside its metadata."""
+    with zipfile.ZipFile(wheel) as opened:
+        return {name: opened.read(name) for name in opened.namelist() if ".dist-info/" not in name}
 
 
 @dataclass(frozen=True)
 class Installed:
-    """An environment with the wheel, what requirements.lock names, and pytest: no extra, nothing of this checkout."""
+    """An environment with a wheel and the packages that it needs: no extra, nothing of this checkout."""
 
     prefix: Path
 
-    def run(self, *command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a program of the environment to its end."""
         programs = self.prefix / "bin"
         # The system's programs stay; those of the environment that runs the tests must not help.
@@ -61,7 +70,7 @@ class Installed:
         return subprocess.run(
             [programs / command[0], *command[1:]],
             cwd=cwd,
-            env=clean_environment(PATH=":".join([str(programs), *path])),
+            env=clean_environment(PATH=":".join([str(programs), *path]), **environment),
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
@@ -69,19 +78,53 @@ class Installed:
             check=False,
         )
 
+    def pip(self, *arguments: str | Path) -> str:
+        """Run pip on the environment, which has none, without an index."""
+        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", self.prefix, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
-@pytest.fixture(scope="module")
-def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    prefix = tmp_path_factory.mktemp("installed")
+
+def environment(prefix: Path, packages: Iterable[str], wheel: Path) -> Installed:
+    """Make an environment with these packages, each linked to what runs this test, and install the wheel into it."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", prefix], check=True)
-    locked = re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
-    for file in files_of(*dict.fromkeys((*locked, "pytest", "pluggy", "iniconfig", "packaging"))):
+    for file in files_of(*packages):
         link = prefix / os.path.relpath(file, sys.prefix)
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(file)
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", str(prefix)]
-    subprocess.run([*pip, "install", "--no-index", built.wheel], check=True)
-    return Installed(prefix)
+    installed = Installed(prefix)
+    installed.pip("install", "--quiet", "--no-index", wheel)
+    return installed
+
+
+@pytest.fixture(scope="module")
+def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """With what requirements.lock names, and pytest."""
+    locked = re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    packages = dict.fromkeys((*locked, "pytest", "pluggy", "iniconfig", "packaging"))
+    return environment(tmp_path_factory.mktemp("installed"), packages, built.wheel)
+
+
+CLIENT_NEEDS = {
+    "annotated-types",
+    "anyio",
+    "certifi",
+    "h11",
+    "httpcore",
+    "httpx",
+    "httpx-sse",
+    "idna",
+    "pydantic",
+    "pydantic-core",
+    "typing-extensions",
+    "typing-inspection",
+}
+"""httpx and pydantic, with what they need, and httpx-sse."""
+
+
+@pytest.fixture(scope="module")
+def client_only(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The client, and nothing that it doesn't ask for."""
+    return environment(tmp_path_factory.mktemp("client"), CLIENT_NEEDS, built.client)
 
 
 def files_of(*names: str) -> Iterator[Path]:
@@ -114,18 +157,23 @@ def test_the_wheel_holds_every_file_of_the_package(built: Built) -> None:
 
 
 def test_the_archive_and_the_checkout_build_the_same_wheel(built: Built, tmp_path: Path) -> None:
-    """`make dist` builds from the archive; the checkout gives the same bytes."""
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path]
-    subprocess.run(command, cwd=ROOT, check=True)
-    assert (tmp_path / built.wheel.name).read_bytes() == built.wheel.read_bytes()
+    """`make dist` builds Turngate's from the archive, and the client's from the checkout; the other way gives the same bytes."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path]
+    subprocess.run(build, cwd=ROOT, check=True)
+    with tarfile.open(built.archive) as archive:
+        archive.extractall(tmp_path, filter="data")
+    subprocess.run(build, cwd=tmp_path / built.archive.name.removesuffix(".tar.gz") / "turngate-client", check=True)
+    for wheel in (built.wheel, built.client):
+        assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
 
 
 def test_the_archive_holds_what_the_wheel_is_made_of(built: Built) -> None:
-    """Each module once, and no stray file of someone's checkout."""
+    """Each module once, what the client's wheel is made of, and no stray file of someone's checkout."""
     with tarfile.open(built.archive) as archive:
         top = {member.name.split("/")[1] for member in archive}
     assert top == {
         "turngate",
+        "turngate-client",
         "worker.py",
         "pyproject.toml",
         "README.md",
@@ -203,23 +251,139 @@ assert {each.MINE for each in (activities, approvals_api, worker, workflows)} ==
 """
 
 
-def test_an_app_has_modules_of_these_names(installed: Installed, tmp_path: Path) -> None:
-    """Its own ``worker``, ``workflows``, ``activities`` and ``approvals_api``, under pytest, ``up`` and ``dev``."""
-    assert installed.run("turngate", "init", "app", cwd=tmp_path).returncode == 0
-    directory = tmp_path / "app"
+@pytest.fixture(scope="module")
+def own_app(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An app with a ``worker``, ``workflows``, ``activities`` and ``approvals_api`` of its own."""
+    directory = tmp_path_factory.mktemp("own") / "app"
+    assert installed.run("turngate", "init", "app", cwd=directory.parent).returncode == 0
     for name in OWN_NAMES:
         (directory / name).parent.mkdir(exist_ok=True)
         (directory / name).write_text("MINE = True\n")
     app = directory / "my_app.py"
     app.write_text(app.read_text() + OWN_APP)
-    tested = installed.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=directory)
-    assert (tested.returncode, tested.stderr) == (0, ""), tested.stdout
+    return directory
+
+
+@contextmanager
+def serving(command: str, app: Path, installed: Installed) -> Iterator[str]:
+    """Run the app with `turngate up` or `dev`, and yield its address."""
+    port = str(embedded_temporal.choose_port())
     turngate = installed.prefix / "bin" / "turngate"
-    for command in ("up", "dev"):
-        port = str(embedded_temporal.choose_port())
-        program = Background(command, "my_app:app", "--port", port, cwd=directory, program=turngate)
-        program.wait_for(rf"http://127\.0\.0\.1:{port}")
+    program = Background(command, "my_app:app", "--port", port, cwd=app, program=turngate)
+    try:
+        yield program.wait_for(rf"http://127\.0\.0\.1:{port}").group()
+    finally:
         program.stop()
+
+
+def test_an_app_has_modules_of_these_names(installed: Installed, own_app: Path) -> None:
+    """Its own ``worker``, ``workflows``, ``activities`` and ``approvals_api``, under pytest and ``dev``; ``up`` is below."""
+    tested = installed.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=own_app)
+    assert (tested.returncode, tested.stderr) == (0, ""), tested.stdout
+    with serving("dev", own_app, installed):
+        pass
+
+
+DECIDE = """
+import os
+from turngate.client import SyncTurngateClient
+from turngate.wire.orders import DecisionOrder
+
+url, starter, decider = (os.environ[name] for name in ("URL", "STARTER", "DECIDER"))
+with SyncTurngateClient(url, token=starter) as program, SyncTurngateClient(url, token=decider) as person:
+    run = program.start_run(agent="support", text="The lamp of order A-100 arrived broken.")
+    for event in program.follow_events(run.id):
+        if event.type == "request.opened":
+            request = person.get_request(str(event.payload["request_id"]))
+            person.decide(request.id, DecisionOrder(verb="approve", digest=request.digest))
+    print(request.tool_name, program.get_run(run.id).status)
+"""
+
+
+def test_the_client_alone_decides(installed: Installed, client_only: Installed, own_app: Path) -> None:
+    """Started by ``up``, the app of its own names has a run that the client starts, approves and sees completed."""
+
+    def token(name: str, *scopes: str) -> str:
+        options = [word for scope in scopes for word in ("--scope", scope)]
+        printed = installed.run("turngate", "token", "add", name, *options, cwd=own_app).stdout
+        return next(word for word in printed.split() if word.startswith("tg"))
+
+    with serving("up", own_app, installed) as url:
+        tokens = {
+            "STARTER": token("program", "runs:write", "requests:read"),
+            "DECIDER": token("decider", "requests:read", "requests:decide"),
+        }
+        decided = client_only.run("python", "-W", "error", "-c", DECIDE, cwd=own_app.parent, URL=url, **tokens)
+    assert (decided.stdout, decided.stderr) == ("refund completed\n", "")
+
+
+def test_the_client_brings_httpx_and_pydantic_only(client_only: Installed) -> None:
+    """By pip's list, what they need and httpx-sse beside it; with Turngate's own bounds."""
+    listed = {each["name"].replace("_", "-") for each in json.loads(client_only.pip("list", "--format", "json"))}
+    assert listed == {*CLIENT_NEEDS, "turngate-client"}
+    ours, clients = (
+        tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"] for folder in ("", "turngate-client")
+    )
+    assert set(clients["dependencies"]) < set(ours["dependencies"])
+
+
+def test_the_client_is_turngates_own_modules(built: Built) -> None:
+    """Byte for byte, of three packages, with their types; and where they are, they overwrite no file of Turngate's."""
+    whole = contents(built.wheel)
+    parts = ("turngate/__init__.py", "turngate/py.typed", "turngate/client/", "turngate/domain/", "turngate/wire/")
+    files = contents(built.client)
+    assert files.pop("turngate_client.pth") == b"_turngate_client\n"
+    assert files == {f"_turngate_client/{name}": whole[name] for name in whole if name.startswith(parts)}
+
+
+IMPORT_ALL = """
+import importlib, pkgutil, turngate
+for module in pkgutil.walk_packages(turngate.__path__, "turngate."):
+    importlib.import_module(module.name)
+"""
+
+
+def test_each_module_of_the_client_is_imported_without_the_rest(client_only: Installed, tmp_path: Path) -> None:
+    """No module of it imports a package that only Turngate asks for."""
+    done = client_only.run("python", "-c", IMPORT_ALL, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_client_says_what_it_has_not(client_only: Installed, tmp_path: Path) -> None:
+    """A name for tool authors is refused with what to install; a package of the client is found before it is imported."""
+    done = client_only.run("python", "-c", "from turngate import client, wire, __version__, Tool", cwd=tmp_path)
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: turngate.Tool is for programs that declare agents and tools. Only turngate-client is installed here, "
+        "which has turngate.client, turngate.wire and turngate.domain. Install the distribution turngate, too."
+    )
+
+
+def test_both_may_be_installed_and_either_may_go(built: Built, tmp_path: Path) -> None:
+    """Turngate's modules are used while it is there; what remains works, and nothing remains of what went."""
+    both = environment(tmp_path / "both", CLIENT_NEEDS, built.client)
+    (site,) = (both.prefix / "lib").glob("python3*/site-packages")
+    (version,) = built.metadata("Version")
+
+    def used() -> Path:
+        code = "import turngate.client as client, turngate; print(client.__file__, turngate.__version__)"
+        file, of_version = both.run("python", "-c", code, cwd=tmp_path).stdout.split()
+        assert of_version == version
+        return Path(file).parents[2].relative_to(site)
+
+    def install(wheel: Path) -> None:
+        both.pip("install", "--quiet", "--no-index", "--no-deps", "--no-compile", wheel)
+
+    def uninstall(name: str) -> None:
+        both.pip("uninstall", "--quiet", "--yes", name)
+
+    install(built.wheel)
+    assert used() == Path()
+    uninstall("turngate-client")
+    assert (used(), [*site.glob("_turngate_client/**/*.*")]) == (Path(), [])
+    install(built.client)
+    assert used() == Path()
+    uninstall("turngate")
+    assert (used(), [*site.glob("turngate/**/*.*")]) == (Path("_turngate_client"), [])
 
 
 def test_a_store_is_migrated(installed: Installed, tmp_path: Path) -> None:
