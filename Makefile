@@ -16,7 +16,7 @@ ALL_STAMP := $(VENV)/.turngate-all-$(CHECKOUT)
 export VENV PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-all chaos cluster lint bench dist lock openapi histories clean
+.PHONY: help setup setup-dev demo test test-all chaos cluster lint bench dist lock sbom openapi histories clean
 # The two set-ups write to the same environment.
 .NOTPARALLEL:
 
@@ -67,8 +67,12 @@ bench: setup-dev ## Measure the numbers the design promises
 dist: setup ## Build the wheel and the source archive into dist/
 	@scripts/dist
 
-lock: ## Resolve the locks again from pyproject.toml
+lock: ## Resolve the locks again from pyproject.toml, and write the bill of materials
 	@scripts/lock
+	@$(MAKE) --no-print-directory sbom
+
+sbom: setup-dev ## Write sbom.cdx.json, the bill of materials in the wheel, from requirements.lock
+	@"$(VENV)/bin/cyclonedx-py" requirements --output-reproducible --index-url "" --pyproject pyproject.toml -o sbom.cdx.json requirements.lock
 
 openapi: setup-dev ## Write docs/openapi.json from the API's code
 	@scripts/openapi

@@ -176,6 +176,7 @@ def test_the_archive_holds_what_the_wheel_is_made_of(built: Built) -> None:
         "turngate-client",
         "worker.py",
         "pyproject.toml",
+        "sbom.cdx.json",
         "README.md",
         "CHANGELOG.md",
         "SECURITY.md",
@@ -201,12 +202,14 @@ def test_the_wheel_is_well_formed(built: Built) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_wheel_says_what_it_may_be_used_for(built: Built) -> None:
-    """The licence is named by its SPDX identifier, and its text is inside."""
+def test_the_wheel_says_what_it_may_be_used_for_and_what_it_needs(built: Built) -> None:
+    """The licence is named by its SPDX identifier, and its text is inside; so is the bill of materials (PEP 770)."""
     assert (built.metadata("License-Expression"), built.metadata("License-File")) == (["MIT"], ["LICENSE"])
     with zipfile.ZipFile(built.wheel) as wheel:
-        (text,) = (wheel.read(name) for name in wheel.namelist() if name.endswith(".dist-info/licenses/LICENSE"))
-    assert text == (ROOT / "LICENSE").read_bytes()
+        for folder, file in (("licenses", "LICENSE"), ("sboms", "sbom.cdx.json")):
+            (name,) = (name for name in wheel.namelist() if f".dist-info/{folder}/" in name)
+            assert name.endswith(f"/{file}")
+            assert wheel.read(name) == (ROOT / file).read_bytes()
 
 
 def test_the_wheel_asks_for_packages_by_name(built: Built) -> None:

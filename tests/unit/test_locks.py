@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
+import subprocess
+import sys
 import tomllib
 from dataclasses import dataclass
 from importlib.metadata import distribution
@@ -117,3 +121,25 @@ def test_a_lock_is_what_pyproject_leads_to(lock: Path) -> None:
     assert [str(root) for root in roots if locked[canonicalize_name(root.name)].version not in root.specifier] == []
     here = {name for name, pin in locked.items() if pin.marker is None or Marker(pin.marker).evaluate()}
     assert here == closure(roots)
+
+
+def test_the_bill_of_materials_is_of_the_lock_that_runs() -> None:
+    """`make sbom` writes the same bytes again: valid CycloneDX of every pin with its hashes, and without an index's address."""
+    from cyclonedx.schema import SchemaVersion  # noqa: PLC0415 - slow, and not needed to collect the tests
+    from cyclonedx.validation.json import JsonStrictValidator  # noqa: PLC0415 - the same
+
+    bill = (ROOT / "sbom.cdx.json").read_text()
+    (arguments,) = re.findall(r'/cyclonedx-py" (.*)', (ROOT / "Makefile").read_text())
+    line = [Path(sys.executable).parent / "cyclonedx-py", *shlex.split(arguments.replace("sbom.cdx.json", "-"))]
+    written = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert bill == written, "pyproject.toml or requirements.lock has changed: run make sbom"
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(bill) is None
+    components = {each["name"]: each for each in json.loads(bill)["components"]}
+    assert {name: each["version"] for name, each in components.items()} == {
+        name: pin.version for name, pin in entries(RUN).items()
+    }
+    (references,) = zip(*(each["externalReferences"] for each in components.values()), strict=True)
+    assert [each["url"] for each in references] == [f"/{name}/" for name in components]
+    assert {name: len(each["hashes"]) for name, each in zip(components, references, strict=True)} == {
+        name: len(pin.hashes) for name, pin in entries(RUN).items()
+    }
