@@ -21,6 +21,7 @@ from temporalio.client import Client
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from support import forked_programs
 from support.ctrl_c import restore_sigint
 from support.encryption import encrypted
 from support.forked_workers import ForkedWorkers
@@ -81,13 +82,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         known.add(case)
 
 
+def pytest_unconfigure() -> None:
+    forked_programs.close()
+
+
 def pytest_collection() -> None:
     """Collect garbage less often: everything that is imported from here on stays."""
     gc.set_threshold(20_000, 20, 20)
 
 
-def pytest_collection_finish() -> None:
-    """Keep the objects that stay out of every later garbage collection, which would take a tenth of an engine test's time."""
+STARTS_PROGRAMS = {"chaos", "e2e"}
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Keep the objects that stay out of every later garbage collection, which would take a tenth of an engine test's time.
+
+    Programs of all workers are forked from one process, which is started before them.
+    """
+    folders = {item.path.relative_to(Path(__file__).parent).parts[0] for item in session.items}
+    if folders & STARTS_PROGRAMS and not session.config.option.collectonly:
+        forked_programs.prepare()
     gc.collect()
     gc.freeze()
 

@@ -101,7 +101,7 @@ class Killer:
 
     def _ending(self) -> bool:
         """Tell whether something that got SIGTERM is still there. Raises StuckError if it is for too long."""
-        self._terminated = [each for each in self._terminated if self._processes.has_ended(each[0]) is None]
+        self._terminated = [each for each in self._terminated if each[0].code is None]
         for life, at in self._terminated:
             if (seconds := time.monotonic() - at) > STOP_SECONDS:
                 what = f"{life.name} (process {life.pid}: {life.state})"

@@ -7,13 +7,9 @@ data directory. ``tests/cluster`` has another one, with Temporal's own services 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import select
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -24,7 +20,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import httpx
-import prefork
+from support import forked_programs
+from support.forked_programs import Forked
 
 from turngate.runtime import embedded_temporal
 from turngate.runtime.locations import TEMPORAL_LOG, TEMPORAL_PORT, process_birth
@@ -36,8 +33,6 @@ DEADLINE_SECONDS = 90.0
 PAUSE_SECONDS = 0.1
 """Between two looks: many processes share the machine, and each look costs one of them some work."""
 TAIL_LINES = 40
-FORK_SECONDS = 60.0
-"""For the process that all are forked from to answer; it imports everything first."""
 API_READY = "API serves"
 WORKER_READY = "worker runs"
 CONNECT_SECONDS = 2.0
@@ -61,18 +56,24 @@ class StuckError(AssertionError):
 
 @dataclass(kw_only=True)
 class Life:
-    """One life of a process. ``number``: of this life; the kernel uses pids again.
+    """One life of a process.
 
-    ``log_start``: where its part of the log begins, in bytes. ``was_up``: it did its work. ``code``: how it ended; None while it
-    lasts.
+    ``log_start``: where its part of the log begins, in bytes. ``was_up``: it did its work.
     """
 
     name: str
-    number: int
-    pid: int
+    process: Forked
     log_start: int
     was_up: bool = False
-    code: int | None = None
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def code(self) -> int | None:
+        """How it ended; None while it lasts."""
+        return self.process.poll()
 
     @property
     def state(self) -> str:
@@ -108,8 +109,7 @@ class Layout(ABC):
 
     ``temporal``: those that Temporal consists of. ``servers``: which of them can be lost alone, as targets of
     :meth:`Processes.send`. ``environment``: of all our own processes, besides what the scene sets. ``prepares``:
-    :meth:`prepare` has to be called before ours are started. ``imports``: what our commands import when they are called; it is
-    imported once for all of them. ``directory``: in which they run; None: that of the scene.
+    :meth:`prepare` has to be called before ours are started. ``directory``: in which they run; None: that of the scene.
     """
 
     temporal: Sequence[str]
@@ -118,16 +118,6 @@ class Layout(ABC):
     workers: Sequence[str]
     namespace = embedded_temporal.NAMESPACE
     environment: Mapping[str, str] = {}
-    imports: Sequence[str] = (
-        "turngate.approvals_api.app",
-        "turngate.cli.commands.serve.api",
-        "turngate.cli.commands.serve.temporal",
-        "turngate.cli.commands.serve.worker",
-        "turngate.cli.main",
-        "turngate.toolkits",
-        "uvicorn.protocols.http.auto",
-        "worker",
-    )
     prepares = False
     directory: Path | None = None
 
@@ -203,15 +193,7 @@ class Processes:
         (directory / "app_here.py").write_text("from chaos_app import app as app\n")
         for script in Path(__file__).parent.glob("*.yaml"):
             shutil.copy(script, directory)
-        self._exits = directory / "exits.jsonl"
-        self._origin = subprocess.Popen(
-            [sys.executable, prefork.__file__, str(self._exits), str(os.getpid()), *layout.imports],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
         self._lives: dict[str, Life] = {}
-        self._all_lives: list[Life] = []
-        self._read_exits = 0
         self._names: dict[int, str] = {}
         self.sent: Counter[tuple[str, str]] = Counter()
 
@@ -239,32 +221,22 @@ class Processes:
 
     def start(self, *names: str) -> None:
         """Start processes; does not wait for them."""
-        assert self._origin.stdin is not None
-        assert self._origin.stdout is not None
         for name in names:
-            log = self.log(name)
-            with log.open("ab") as file:
-                file.write(f"--- {name} starts\n".encode())
-                end = file.tell()
             program = self.program(name)
-            order = {
-                "life": len(self._all_lives),
-                "executable": program.executable,
-                "argv": [program.executable or "turngate", *program.arguments],
-                "environment": self._inherited if program.executable else self.environment,
-                "directory": str(self.layout.directory or self.directory),
-                "log": str(log),
-            }
-            self._origin.stdin.write((json.dumps(order) + "\n").encode())
-            self._origin.stdin.flush()
-            if not select.select([self._origin.stdout], [], [], FORK_SECONDS)[0]:
-                raise StuckError(
-                    f"no {name}: the process that all are forked from gave no answer for {FORK_SECONDS:.0f} s"
+            with self.log(name).open("ab") as log, Path(os.devnull).open() as nothing:
+                log.write(f"--- {name} starts\n".encode())
+                log.flush()
+                log_start = log.tell()
+                process = forked_programs.start(
+                    [program.executable or "turngate", *program.arguments],
+                    directory=self.layout.directory or self.directory,
+                    environment=self._inherited if program.executable else self.environment,
+                    streams=(nothing.fileno(), log.fileno(), log.fileno()),
+                    executable=program.executable,
+                    paths=[str(self.directory), str(Path(__file__).parent)],
                 )
-            pid = json.loads(self._origin.stdout.readline())["pid"]
-            self._lives[name] = Life(name=name, number=len(self._all_lives), pid=pid, log_start=end)
-            self._all_lives.append(self._lives[name])
-            self._names[pid] = name
+                self._lives[name] = Life(name=name, process=process, log_start=log_start)
+            self._names[process.pid] = name
 
     async def ready(self, *names: str) -> None:
         """Wait until these processes do their work."""
@@ -324,20 +296,7 @@ class Processes:
 
     def exit_code(self, name: str) -> int | None:
         """Return how a process ended; None while it lives."""
-        return self.has_ended(self._lives[name])
-
-    def has_ended(self, life: Life) -> int | None:
-        """Return how this life ended; None while it lasts."""
-        if life.code is None and self._exits.exists():
-            with self._exits.open("rb") as file:
-                file.seek(self._read_exits)
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break
-                    self._read_exits += len(line)
-                    ended = json.loads(line)
-                    self._all_lives[ended["life"]].code = ended["code"]
-        return life.code
+        return self._lives[name].code
 
     def check_alive(self) -> None:
         """Fail if a process of the layout has ended by itself."""
@@ -381,9 +340,6 @@ class Processes:
                 return process_birth(pid) is None
 
             await until(gone, f"end of process {pid}")
-        assert self._origin.stdin is not None
-        self._origin.stdin.close()
-        self._origin.wait(10)
 
     def had_come_up(self, name: str) -> bool:
         """Tell whether this life of a process has said that it does its work, or was seen to."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,7 +10,7 @@ from pathlib import Path
 import killer
 import pytest
 from killer import Killer
-from processes import Layout, Processes, Program, StuckError, until
+from processes import Layout, Processes, Program, StuckError
 from scene import Scene
 
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
@@ -24,7 +22,6 @@ class Sleepers(Layout):
 
     temporal = servers = apis = ()
     workers = ("deaf", "mute")
-    imports = ()
 
     def program(self, name: str, data_dir: Path) -> Program:
         code = DEAF if name == "deaf" else MUTE
@@ -77,22 +74,3 @@ async def test_a_worker_that_is_killed_after_its_sigterm_has_ended(
     processes.start("deaf")
     with pytest.raises(StuckError, match=rf"mute \(process {processes.pid('mute')}: S .*not up for 0 s"):
         await asyncio.wait_for(on.all_up(), 30)
-
-
-async def test_a_pid_that_the_kernel_uses_again_is_another_life(
-    on: Killer, processes: Processes, tmp_path: Path
-) -> None:
-    """What ended is a life, by its number: a later life with the same pid has not ended."""
-    first = processes.life("deaf")
-    processes.send("deaf", signal.SIGKILL)
-    assert await processes.gone("deaf") == -signal.SIGKILL
-    processes.start("deaf")
-    again = processes.life("deaf")
-    again.pid, true_pid = first.pid, again.pid
-    try:
-        assert (processes.has_ended(first), processes.has_ended(again)) == (-signal.SIGKILL, None)
-    finally:
-        again.pid = true_pid
-    lines = [json.loads(line) for line in (processes.directory / "exits.jsonl").read_text().splitlines()]
-    assert {"life": first.number, "pid": first.pid, "code": -signal.SIGKILL} in lines
-    await until(lambda: processes.is_up("deaf"), "deaf that is up")

@@ -17,7 +17,7 @@ import httpx
 import pytest
 from sqlalchemy import make_url
 from support.postgres_server import running_postgres
-from support.terminal_process import Background, turngate
+from support.terminal_process import TURNGATE, Background, turngate
 
 from turngate.runtime import embedded_temporal
 from turngate.runtime.locations import RunningStack
@@ -226,7 +226,7 @@ def deployment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     with ExitStack() as parts:
 
         def start(*arguments: str, ready: str) -> None:
-            program = Background(*arguments, cwd=directory, **environment)
+            program = Background(*arguments, cwd=directory, program=TURNGATE, **environment)
             parts.callback(program.stop)
             program.wait_for(ready)
             pids.append(program.process.pid)

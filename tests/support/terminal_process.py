@@ -1,4 +1,7 @@
-"""The command line as its user meets it: real processes, with a pipe or a terminal at the other end."""
+"""The command line as its user meets it: processes of their own, with a pipe or a terminal at the other end.
+
+They are forked from one that has imported their modules (:mod:`support.forked_programs`), unless a test names the program.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryFile
+
+from support import forked_programs
+from support.forked_programs import Forked
 
 TURNGATE = Path(sys.executable).parent / "turngate"
 DEADLINE_SECONDS = 90.0
@@ -26,31 +35,55 @@ def clean_environment(**more: str) -> dict[str, str]:
 
 def turngate(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run one command to its end."""
-    return subprocess.run(
-        [TURNGATE, *arguments],
-        cwd=cwd,
-        env=clean_environment(**environment),
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=DEADLINE_SECONDS,
-        check=False,
+    with TemporaryFile("w+") as output, TemporaryFile("w+") as errors, Path(os.devnull).open() as nothing:
+        streams = (nothing.fileno(), output.fileno(), errors.fileno())
+        program = _fork(arguments, cwd, clean_environment(**environment), streams)
+        try:
+            code = program.wait(DEADLINE_SECONDS)
+        finally:
+            program.kill()
+        texts = [(each.seek(0), each.read())[1] for each in (output, errors)]
+    return subprocess.CompletedProcess(["turngate", *arguments], code, *texts)
+
+
+def _fork(
+    arguments: Sequence[str],
+    cwd: Path,
+    environment: dict[str, str],
+    streams: tuple[int, int, int],
+    *,
+    owns_terminal: bool = False,
+) -> Forked:
+    return forked_programs.start(
+        ["turngate", *arguments],
+        directory=cwd,
+        environment=environment,
+        streams=streams,
+        owns_terminal=owns_terminal,
     )
 
 
 class Background:
-    """A command that runs in the background; its output is read line by line."""
+    """A command that runs in the background; its output is read line by line.
 
-    def __init__(self, *arguments: str, cwd: Path, program: Path = TURNGATE, **environment: str) -> None:
-        self.process = subprocess.Popen(
-            [program, *arguments],
-            cwd=cwd,
-            env=clean_environment(PYTHONUNBUFFERED="1", **environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        self._screen = Screen(self.process.stdout.fileno())
+    ``program``: is executed, instead of a fork that has none of ``environment`` in its ``/proc/PID/environ``.
+    """
+
+    def __init__(self, *arguments: str, cwd: Path, program: Path | None = None, **environment: str) -> None:
+        reads, writes = os.pipe()
+        variables = clean_environment(PYTHONUNBUFFERED="1", **environment)
+        with ExitStack() as ends, Path(os.devnull).open() as nothing:
+            ends.callback(os.close, writes)
+            if program is None:
+                self.process: Forked | subprocess.Popen[bytes] = _fork(
+                    arguments, cwd, variables, (nothing.fileno(), writes, writes)
+                )
+            else:
+                command = [str(program), *arguments]
+                self.process = subprocess.Popen(
+                    command, cwd=cwd, env=variables, stdin=nothing, stdout=writes, stderr=writes
+                )
+        self._screen = Screen(reads)
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Wait until something new that was printed matches."""
@@ -72,16 +105,8 @@ class InTerminal:
 
     def __init__(self, *arguments: str, cwd: Path, **environment: str) -> None:
         self._master, slave = pty.openpty()
-        self.process = subprocess.Popen(
-            [TURNGATE, *arguments],
-            cwd=cwd,
-            env=clean_environment(**environment),
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-            preexec_fn=_own_terminal,  # noqa: PLW1509 - only a session's own terminal turns Ctrl-C into SIGINT
-        )
+        streams = (slave, slave, slave)
+        self.process = _fork(arguments, cwd, clean_environment(**environment), streams, owns_terminal=True)
         os.close(slave)
         self._screen = Screen(self._master)
 
@@ -99,13 +124,6 @@ class InTerminal:
         code = self.process.wait(DEADLINE_SECONDS)
         os.close(self._master)
         return code
-
-
-def _own_terminal() -> None:
-    import fcntl  # noqa: PLC0415 - between fork and exec
-    import termios  # noqa: PLC0415
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 class Screen:
