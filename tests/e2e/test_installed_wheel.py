@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from email.message import Message
 from email.parser import HeaderParser
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -37,9 +38,7 @@ class Built:
         return set(contents(self.wheel))
 
     def metadata(self, field: str) -> list[str]:
-        with zipfile.ZipFile(self.wheel) as wheel:
-            name = next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
-            return HeaderParser().parsestr(wheel.read(name).decode()).get_all(field, [])
+        return metadata(self.wheel).get_all(field, [])
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +47,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     subprocess.run([ROOT / "scripts" / "dist", into], env={**os.environ, "VENV": sys.prefix}, check=True)
     (wheel,), (client,), (archive,) = map(into.glob, ("turngate-*.whl", "turngate_client-*.whl", "*.tar.gz"))
     return Built(wheel, client, archive)
+
+
+def metadata(wheel: Path) -> Message:
+    """Return what an index shows of a wheel: fields, and a page as the payload."""
+    with zipfile.ZipFile(wheel) as opened:
+        name = next(name for name in opened.namelist() if name.endswith(".dist-info/METADATA"))
+        return HeaderParser().parsestr(opened.read(name).decode())
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
@@ -177,7 +183,7 @@ def test_the_archive_holds_what_the_wheel_is_made_of(built: Built) -> None:
         "worker.py",
         "pyproject.toml",
         "sbom.cdx.json",
-        "README.md",
+        "docs",
         "CHANGELOG.md",
         "SECURITY.md",
         "LICENSE",
@@ -210,6 +216,22 @@ def test_the_wheel_says_what_it_may_be_used_for_and_what_it_needs(built: Built) 
             (name,) = (name for name in wheel.namelist() if f".dist-info/{folder}/" in name)
             assert name.endswith(f"/{file}")
             assert wheel.read(name) == (ROOT / file).read_bytes()
+
+
+LINK = re.compile(r"(?:\]\(|\]:|src=|href=)\s*[\"'<]?([^\s\"'>)]+)")
+
+
+def test_an_index_page_has_no_link_into_the_repository(built: Built) -> None:
+    """A relative link or image would lead nowhere there, and no field names an address that isn't known."""
+    for wheel in (built.wheel, built.client):
+        page = metadata(wheel)
+        assert page["Description-Content-Type"] == "text/markdown"
+        assert [link for link in LINK.findall(page.get_payload()) if not link.startswith("https://")] == []
+        assert page.get_all("Project-URL") is None
+    assert LINK.findall((ROOT / "README.md").read_text())[1:3] == [
+        "docs/img/request.png",
+        "docs/howto/use-a-real-model.md",
+    ]
 
 
 def test_the_wheel_asks_for_packages_by_name(built: Built) -> None:

@@ -11,6 +11,7 @@ import turngate
 ROOT = Path(__file__).parents[2]
 PAGES = (
     ROOT / "README.md",
+    ROOT / "turngate-client" / "README.md",
     *sorted((ROOT / "docs" / "howto").glob("*.md")),
     *sorted((ROOT / "docs" / "guides").glob("*.md")),
 )

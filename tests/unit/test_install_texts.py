@@ -10,7 +10,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 NAME_ON_NO_INDEX = re.compile(r"turngate\[\w|(?:pip|pipx|uv tool) install (?:\S+ )*['\"]?turngate\b(?!-)")
-TEXTS = ("turngate", "approvals_api", "activities", "workflows", "docs", "examples", "README.md", "CHANGELOG.md")
+TEXTS = (
+    "turngate",
+    "approvals_api",
+    "activities",
+    "workflows",
+    "docs",
+    "examples",
+    "turngate-client",
+    "README.md",
+    "CHANGELOG.md",
+)
 EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 
 
