@@ -15,7 +15,9 @@ _KEY = "OWN_KEY_OF_TESTS"
 ALSO_ENCRYPTED = pytest.mark.parametrize("database", ["sqlite", "postgresql", "encrypted"], indirect=True)
 """Of a test that stands for many: it runs on an encrypted database, too, wherever `make test` runs."""
 BOTH_ENCRYPTED = pytest.mark.parametrize(
-    "database", ["sqlite", "postgresql", "encrypted", "postgresql, encrypted"], indirect=True
+    "database",
+    ["sqlite", "postgresql", "encrypted", pytest.param("postgresql, encrypted", marks=pytest.mark.exhaustive)],
+    indirect=True,
 )
 """Of a test that looks into the files of a database."""
 

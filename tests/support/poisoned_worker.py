@@ -1,7 +1,7 @@
 """A worker of ``support.engine.stack`` that is restarted when it ends or freezes, as a supervisor does. Run by tests.
 
-``poisoned_worker.py ADDRESS DATABASE QUEUE FUSE WAY``: while the file FUSE exists, judging a call that pays 666 cents kills
-the process (WAY ``exit``) or never ends (``freeze``), and one line is added to FUSE.
+``poisoned_worker.py ADDRESS DATABASE QUEUE DIRECTORY``: while DIRECTORY has a file ``kill``, judging the call of a run with that
+task ends the process; while it has a file ``freeze``, judging one of those never ends. The file gets a line each time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from turngate.models.port import ModelRequest
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
 
-POISON = 666
+TASKS = {666: "kill", 667: "freeze"}
+"""What a run pays, and its task."""
 FROZEN_SECONDS = 3.0
 """More than the engine's heartbeat timeout in tests: the attempt was given away by then."""
 
@@ -35,12 +36,13 @@ class Payment(BaseModel):
     cents: int
 
 
-async def work(address: str, url: str, queue: str, fuse: Path, way: str) -> None:
+async def work(address: str, url: str, queue: str, directory: Path) -> None:
     def poisoned(params: Payment) -> bool:
-        if params.cents == POISON and fuse.exists():
-            with fuse.open("a") as file:
+        task = TASKS.get(params.cents)
+        if task is not None and (directory / task).exists():
+            with (directory / task).open("a") as file:
                 file.write(f"{os.getpid()}\n")
-            if way == "exit":
+            if task == "kill":
                 os._exit(9)
             time.sleep(3600)  # holds the event loop as a busy one does, and leaves the processor to others
         return True
@@ -50,7 +52,8 @@ async def work(address: str, url: str, queue: str, fuse: Path, way: str) -> None
         return params.cents
 
     async def pays(request: ModelRequest) -> ModelResponse:
-        return says(call("pay", f'{{"cents": {POISON if "poison" in str(request.messages[-1]) else 1}}}'))
+        cents = next((cents for cents, task in TASKS.items() if task == request.messages[-1].text), 1)
+        return says(call("pay", f'{{"cents": {cents}}}'))
 
     client = await Client.connect(address, data_converter=data_converter())
     database = Database(url)
@@ -61,24 +64,25 @@ async def work(address: str, url: str, queue: str, fuse: Path, way: str) -> None
             await asyncio.Event().wait()
 
 
-def lines(fuse: Path) -> int:
-    return len(fuse.read_text().splitlines()) if fuse.exists() else 0
+def losses(directory: Path, task: str) -> int:
+    """How many workers judging the call of a run with this task has cost."""
+    return len((directory / task).read_text().splitlines()) if (directory / task).exists() else 0
 
 
-def supervise(address: str, url: str, queue: str, fuse: Path, way: str) -> None:
+def supervise(address: str, url: str, queue: str, directory: Path) -> None:
     """Start the worker again whenever it is gone; kill it when it has been frozen for a while. SIGTERM ends both."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     while True:
-        before, pid = lines(fuse), os.fork()
+        before, pid = losses(directory, "freeze"), os.fork()
         if pid == 0:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            asyncio.run(work(address, url, queue, fuse, way))
+            asyncio.run(work(address, url, queue, directory))
             os._exit(0)
         frozen_at = None
         try:
             while os.waitpid(pid, os.WNOHANG)[0] == 0:
                 time.sleep(0.05)
-                if way == "freeze" and lines(fuse) > before:
+                if losses(directory, "freeze") > before:
                     frozen_at = frozen_at or time.monotonic()
                     if time.monotonic() - frozen_at > FROZEN_SECONDS:
                         os.kill(pid, signal.SIGKILL)
@@ -88,4 +92,4 @@ def supervise(address: str, url: str, queue: str, fuse: Path, way: str) -> None:
 
 
 if __name__ == "__main__":
-    supervise(*sys.argv[1:4], Path(sys.argv[4]), sys.argv[5])
+    supervise(*sys.argv[1:4], Path(sys.argv[4]))

@@ -151,10 +151,10 @@ async def test_i8_continue_as_new_loses_nothing(client: Client, sqlite: Database
 
 
 @pytest.mark.parametrize("when", ["before_response", "after_response"])
-async def test_i5_a_retried_call_model_pays_once(client: Client, database: Database, bench: Bench, when: str) -> None:
+async def test_i5_a_retried_call_model_pays_once(client: Client, sqlite: Database, bench: Bench, when: str) -> None:
     """I5: call_model that dies after storing the response finds it again; the model is not asked twice."""
     model = ListModel(says("Pay.", call("pay", '{"cents": 5}', "c1")), says("Done."))
-    async with stack(client, database, bench.pay, model=model, working=False) as engine:
+    async with stack(client, sqlite, bench.pay, model=model, working=False) as engine:
         run = await engine.start()
         activity = CallModel(engine.engine)
         order = CallModelInput(run_id=run.id, step=1)
@@ -167,7 +167,7 @@ async def test_i5_a_retried_call_model_pays_once(client: Client, database: Datab
         again = await ActivityEnvironment().run(activity.call_model, order)
         assert first == again
         assert len(model.seen) == 1
-        async with database.read() as conn:
+        async with sqlite.read() as conn:
             stored = await runs.get(conn, run.id)
         assert stored is not None
         assert stored.step == 1

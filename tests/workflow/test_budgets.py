@@ -168,10 +168,10 @@ async def test_rules_judge_an_extension(client: Client, sqlite: Database, bench:
         assert (await engine.ended(run)).status == "completed"
 
 
-async def test_i1_an_interrupt_ends_what_waits_for_more(client: Client, database: Database, bench: Bench) -> None:
+async def test_i1_an_interrupt_ends_what_waits_for_more(client: Client, sqlite: Database, bench: Bench) -> None:
     """I1: the engine's own call is closed with the run, and its request cancelled."""
     limits = Limits(tool_calls=1, when_used_up="ask")
-    async with stack(client, database, bench.look, model=spends(), limits=limits) as engine:
+    async with stack(client, sqlite, bench.look, model=spends(), limits=limits) as engine:
         run = await engine.start()
         request = await engine.request(run, tool="extend_budget")
         await engine.interrupt(run)

@@ -99,7 +99,7 @@ class Noting(Hooks):
 
 
 async def test_i2_a_dry_run_reads_what_was_recorded_and_nothing_runs(
-    client: Client, database: Database, bench: Bench
+    client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """I2: no handler, hook, preview or precondition is called and no one is asked; the model reads what it read then."""
     noted: list[str] = []
@@ -128,7 +128,7 @@ async def test_i2_a_dry_run_reads_what_was_recorded_and_nothing_runs(
     model = Script(
         says("I pay.", pay(5), look("x"), call("send", '{"cents": 1}')), says("And again.", pay(7)), says("All done.")
     )
-    async with stack(client, database, bench.pay, bench.look, send, model=model, hooks=[hooks]) as engine:
+    async with stack(client, sqlite, bench.pay, bench.look, send, model=model, hooks=[hooks]) as engine:
         run = await engine.start()
         await engine.decide(await engine.request(run, tool="send"), "approve")
         await engine.decide(await engine.request(run, tool="pay"), "edit", args='{"cents": 4}')
@@ -155,7 +155,7 @@ async def test_i2_a_dry_run_reads_what_was_recorded_and_nothing_runs(
         assert is_reconciled(await engine.history(again))
         replayed_events = await engine.events(again)
         assert replayed_events[0].payload["replay_of"] == {"run_id": run.id, "step": 0}
-        async with database.read() as conn:
+        async with sqlite.read() as conn:
             assert [await item_of(conn, each) for each in replayed_events] == [None] * len(
                 replayed_events
             )  # no channel gets it

@@ -265,7 +265,7 @@ NEVER_STARTED = {"unknown_tool", "non_local_tool", "input_validation_error", "de
 
 
 async def test_i9_one_bad_call_never_harms_its_neighbours(
-    client: Client, database: Database, bench: Bench, logged: list[Any]
+    client: Client, sqlite: Database, bench: Bench, logged: list[Any]
 ) -> None:
     """I9: of every kind there is, each in its place, between calls that succeed; the model reads all of them."""
     kit = Toolkit.of(
@@ -281,7 +281,7 @@ async def test_i9_one_bad_call_never_harms_its_neighbours(
     model = ListModel(says(*calls), says("Done."))
     policy = Policy(rule=[Rule(name="not-that", verdict="deny", tools=["forbidden"], reason="Never.")])
     limits = Limits(concurrency=16)
-    async with stack(client, database, model=model, toolkit=kit, policy=policy, limits=limits) as engine:
+    async with stack(client, sqlite, model=model, toolkit=kit, policy=policy, limits=limits) as engine:
         run = await engine.start()
         assert (await engine.ended(run)).status == "completed"
         results, started = await engine.results(run), await engine.executions(run)

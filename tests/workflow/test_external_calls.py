@@ -44,11 +44,9 @@ async def starts(engine: Stack, call: ExternalCallView) -> int:
     return sum(event.type == "execution.started" for event in run_events)
 
 
-async def test_i5_a_lost_worker_says_nothing_about_a_call_that_runs_elsewhere(
-    client: Client, database: Database
-) -> None:
+async def test_i5_a_lost_worker_says_nothing_about_a_call_that_runs_elsewhere(client: Client, sqlite: Database) -> None:
     """Handed out under one worker, reported while none runs, settled by the next: started once, and no one was asked."""
-    async with stack(client, database, model=Script(says("Done.")), policy=POLICY, working=False) as engine:
+    async with stack(client, sqlite, model=Script(says("Done.")), policy=POLICY, working=False) as engine:
         async with engine.worker():
             call = await sent(engine)
             started = await external_service.start(engine.services, STARTER, call.id, attempt="attempt-1")

@@ -84,7 +84,7 @@ def nested(levels: int) -> Any:
     return value
 
 
-async def test_i1_a_conversation_continues_after_any_result(client: Client, database: Database) -> None:
+async def test_i1_a_conversation_continues_after_any_result(client: Client, sqlite: Database) -> None:
     """I1, I9: what pydantic writes and cannot read again (200 levels) is refused; what is kept is read, in later runs too."""
     values = {
         "half": {"file": ["a\udcff", float("nan")]},
@@ -101,7 +101,7 @@ async def test_i1_a_conversation_continues_after_any_result(client: Client, data
         return values[ctx.tool_call_id]
 
     model = ListModel(says(*(call("give", "", key) for key in values)), says("Done."), says("Again."))
-    async with stack(client, database, give, model=model) as engine:
+    async with stack(client, sqlite, give, model=model) as engine:
         run = await engine.start()
         assert (await engine.ended(run)).status == "completed"
         results = await engine.results(run)

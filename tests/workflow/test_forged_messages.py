@@ -231,11 +231,11 @@ async def until_settled(engine: Stack, run: runs.Run, tool_call_id: str) -> None
 
 @pytest.mark.parametrize("effect", ["once", "idempotent"])
 async def test_i3_i13_a_forged_order_starts_no_call_that_runs(
-    client: Client, database: Database, bench: Bench, effect: Effect
+    client: Client, sqlite: Database, bench: Bench, effect: Effect
 ) -> None:
     """I3, I13: an order for a call that runs waits for its end: it doesn't start again, and no one is asked what happened."""
     slow = replace(bench.slow, effect=effect)
-    async with stack(client, database, slow, model=ListModel(says(call("slow", "{}", "c1")), says("Done."))) as engine:
+    async with stack(client, sqlite, slow, model=ListModel(says(call("slow", "{}", "c1")), says("Done."))) as engine:
         run = await engine.start()
         await bench.started.wait()
         order = RunToolInput(run_id=run.id, call="c1")
@@ -246,7 +246,7 @@ async def test_i3_i13_a_forged_order_starts_no_call_that_runs(
         assert {each.state for each in await asyncio.gather(*orders)} == {"settled"}
         assert (await engine.ended(run)).status == "completed"
         assert ((await engine.executions(run))["c1"].attempts, bench.most_running) == (1, 1)
-        async with database.read() as conn:
+        async with sqlite.read() as conn:
             assert await requests.of_run(conn, run.id) == []
 
 

@@ -107,10 +107,10 @@ async def count_requests(engine: Stack, run: runs.Run) -> int:
         return len(await requests.of_run(conn, run.id))
 
 
-async def test_i3_an_old_approval_is_asked_again_with_what_changed(client: Client, database: Database) -> None:
+async def test_i3_an_old_approval_is_asked_again_with_what_changed(client: Client, sqlite: Database) -> None:
     """I3, I6: the world changed meanwhile: the old yes runs nothing, the new request says who, when, and what changed."""
     world = World(100)
-    async with paying(client, database, world.tool(depends=True)) as engine:
+    async with paying(client, sqlite, world.tool(depends=True)) as engine:
         run = await engine.start()
         first = await held_until_old(engine, run)
         world.balance = 3

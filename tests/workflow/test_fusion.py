@@ -351,11 +351,11 @@ async def test_a_handler_that_does_not_end_loses_its_heartbeat() -> None:
 
 
 async def test_i5_a_call_that_waits_for_its_signal_hears_that_its_step_is_closed(
-    client: Client, database: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I5: a rejection whose signal was lost, beside a call that closes the step: the run continues without a second signal."""
     model = ListModel(says(SLOW, PAY), says("Done."))
-    async with stack(client, database, bench.slow, bench.pay, model=model) as engine:
+    async with stack(client, sqlite, bench.slow, bench.pay, model=model) as engine:
 
         async def reject_silently(run: runs.Run) -> None:
             monkeypatch.setattr(engine.services.gateway, "tell_decided", lambda *_news: None)

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError, field_validator
 from sqlalchemy import delete
 from support.encryption import ALSO_ENCRYPTED
-from support.engine import OPERATOR, STARTER, ListModel, call, person, says, stack, until
+from support.engine import OPERATOR, STARTER, ListModel, Script, call, person, says, stack, until
 from support.tools import Amount, Bench
 from temporalio.client import Client
 
@@ -44,34 +44,70 @@ def paying(cents: int = 5) -> ListModel:
 
 
 @ALSO_ENCRYPTED
-async def test_an_approved_call_runs_once_and_the_model_reads_its_result(
+async def test_i4_i6_i10_an_approved_call_runs_once_as_it_was_shown(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """Approve: the handler runs with the model's arguments, its result goes back, the run completes."""
-    model = paying()
-    async with stack(client, database, bench.pay, model=model) as engine:
+    """I4, I6, I10: what is refused changes nothing; the first decision counts once, and the bytes that were shown run.
+
+    Refused are: another digest, an edit that does not fit the schema, and the starter where the rule bars them. The same decision
+    id gets the first answer, and its signal may come any number of times. A gate holds up no other call of its step.
+    """
+    policy = Policy(rule=[Rule(name="four-eyes", verdict="ask", tools=["pay"], starter_may_decide=False)])
+    raw = '{ "cents" :  7 }'
+    model = ListModel(says(call("pay", raw, "c1"), call("look", '{"name": "x"}', "l")), says("Done."))
+    async with stack(client, database, bench.pay, bench.look, model=model, policy=policy) as engine:
         run = await engine.start()
-        answer = await engine.decide(await engine.request(run), "approve")
-        assert answer.status == "approved"
+        await engine.event(run, "execution.finished")
+        assert (bench.looked, bench.paid) == (["x"], []), "the ungated call waits for no one, the gated one does"
+        request = await engine.request(run)
+        with pytest.raises(ConflictError) as refused:
+            await engine.decide(request, "approve", digest="0" * 64)
+        assert refused.value.error_code == "digest_differs"
+        with pytest.raises(InvalidInputError):
+            await engine.decide(request, "edit", args='{"cents": "a lot"}', decision_id="bad-edit")
+        with pytest.raises(ForbiddenError):
+            await engine.decide(request, "approve", by=STARTER)
+        async with database.read() as conn:
+            assert await requests.decision(conn, "bad-edit") is None, "a refused edit was stored"
+            assert (await requests.get(conn, request.id)) == request, "a refused decision changed the request"
+        first = await engine.decide(request, "approve", decision_id="d-1")
+        assert first.status == "approved"
+        assert await engine.decide(request, "approve", decision_id="d-1") == first, "repeated before the run's end"
+        tell = engine.services.gateway.tell_decided_again
+        await asyncio.gather(*(tell(run.id, request.id) for _ in range(3)), return_exceptions=True)
         assert (await engine.ended(run)).status == "completed"
-        assert bench.paid == [5]
-        assert (await engine.results(run))["c1"] == Ok(value={"paid": 5})
+        assert await engine.decide(request, "approve", decision_id="d-1") == first, "repeated after the run's end"
+        assert bench.paid == [7]
+        assert (await engine.results(run))["c1"] == Ok(value={"paid": 7})
         history = await engine.history(run)
         assert [message.role for message in history] == ["user", "assistant", "tool", "assistant"]
         assert [event.type for event in await engine.events(run)] == [
-            "run.started",
-            "step.responded",
-            "request.opened",
-            "request.decided",
-            "execution.started",
-            "execution.finished",
-            "step.responded",
-            "run.ended",
+            *("run.started", "step.responded", "request.opened", "execution.started", "execution.finished"),
+            *("request.decided", "execution.started", "execution.finished", "step.responded", "run.ended"),
         ]
+        expected = call_digest(
+            tool_name="pay",
+            manifest_digest=bench.pay.manifest.digest,
+            raw_input=raw,
+            run_id=run.id,
+            tool_call_id="c1",
+            policy_version=engine.engine.policy.version,
+            nonce=run.nonce,
+            defaults=None,
+        )
+        assert request.digest == expected, "what was shown is not what the model sent"
+        assert (await engine.executions(run))["c1"].digest == expected, "what ran is not what was shown"
 
 
-async def test_i1_every_model_request_is_reconciled(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I1: with an approval, a rejection, an invalid call and an unknown tool in one step, the next request is whole."""
+async def test_i1_i12_every_model_request_is_reconciled_and_says_who_refused(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I1, I12: the next request has one result for each call of a step, whatever its end, and says who answered how.
+
+    A repeat of a rejected call, in other spacing, is closed without a second request. A denial names its rule. An operator's own
+    words are the tool's result, and so is the answer to a question, which must have the declared shape.
+    """
+    ask = interaction_tool(name="ask", description="Ask.", params=Amount, answer=Amount)
     model = ListModel(
         says(
             call("pay", '{"cents": 1}', "a"),
@@ -80,20 +116,117 @@ async def test_i1_every_model_request_is_reconciled(client: Client, sqlite: Data
             call("__class__", "{}", "d"),
             call("look", '{"name": "x"}', "e"),
         ),
+        says(call("pay", '{"cents":2}', "f"), call("slow", "{}", "g")),
+        says(call("pay", '{"cents": 3}', "h")),
+        says(call("ask", '{"cents": 1}', "q")),
         says("Done."),
     )
-    async with stack(client, sqlite, bench.pay, bench.look, model=model) as engine:
+    policy = Policy(rule=[Rule(name="no-waiting", verdict="deny", tools=["sl*"], reason="Waiting is off.")])
+    tools = bench.pay, bench.look, bench.slow, ask
+    async with stack(client, sqlite, *tools, model=model, policy=policy) as engine:
         run = await engine.start()
         for _ in range(2):
             request = await engine.request(run)
-            await engine.decide(request, "approve" if '"cents": 1' in request.input else "reject")
-        await engine.ended(run)
-        for sent in model.seen:
-            assert is_reconciled(sent.messages[1:])
+            is_first = '"cents": 1' in request.input
+            await engine.decide(request, "approve" if is_first else "reject", message="" if is_first else "Too much.")
+        await engine.decide(await engine.request(run), "respond", message="I paid it by hand.")
+        question = await engine.request(run, kind="question")
+        with pytest.raises(InvalidInputError):
+            await engine.decide(question, "respond", args='{"cents": "x"}')
+        with pytest.raises(InvalidInputError):
+            await engine.decide(question, "approve")
+        await engine.decide(question, "respond", args='{"cents": 3}')
+        assert (await engine.ended(run)).status == "completed"
+        assert all(is_reconciled(sent.messages[1:]) for sent in model.seen), "a call has no result, or two"
         results = model.seen[1].messages[-1].results
         assert [part.tool_call_id for part in results] == ["a", "b", "c", "d", "e"]
         kinds = [part.result.kind if isinstance(part.result, Failure) else "ok" for part in results]
         assert kinds == ["ok", "rejected", "input_validation_error", "unknown_tool", "ok"]
+        by_call = await engine.results(run)
+        rejected, repeated, denied = by_call["b"], by_call["f"], by_call["g"]
+        assert rejected.fields["operator"] == "operator"
+        assert "Too much." in rejected.reason
+        assert (repeated.kind, repeated.fields["repeat"]) == ("rejected", True)
+        assert (denied.kind, denied.fields["rule"]) == ("denied", "no-waiting")
+        assert by_call["h"] == Ok(value={"operator_response": "I paid it by hand."})
+        assert by_call["q"] == Ok(value={"cents": 3})
+        async with sqlite.read() as conn:
+            with_request = {each.tool_call_id for each in await requests.of_run(conn, run.id)}
+        assert with_request == {"a", "b", "h", "q"}, "a repeat or a denied call was asked about"
+        assert bench.paid == [1]
+        assert set(await engine.executions(run)) == {"a", "e"}, "a refused or answered call ran"
+
+
+async def test_i6_an_edit_runs_as_edited_and_leaves_the_models_call_untouched(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I6: the edited arguments run, the model's own call stays, and the result says what ran.
+
+    What JSON Schema lets through, the door does not (a validator that only pydantic knows): a person is asked again.
+    """
+
+    @tool(effect="once", ask=True)
+    async def pay(params: Even) -> int:
+        """Pay."""
+        bench.paid.append(params.cents)
+        return params.cents
+
+    async with stack(client, sqlite, pay, model=paying(4)) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await engine.decide(request, "edit", args='{"cents": 3}')
+        again = await engine.request(run)
+        assert again.id != request.id
+        assert (again.input, again.digest) == (request.input, request.digest)
+        assert "must be even" in again.reason
+        await engine.decide(again, "edit", args='{"cents": 6}')
+        await engine.ended(run)
+        assert bench.paid == [6]
+        history = await engine.history(run)
+        assert history[1].calls[0].input == '{"cents": 4}', "the model's own call was changed"
+        assert history[2].results[0].edited_input == '{"cents": 6}'
+        execution = (await engine.executions(run))["c1"]
+        async with sqlite.read() as conn:
+            decision = await requests.decision(conn, str(execution.decision_id))
+        assert decision is not None
+        assert decision.digest == execution.digest != request.digest
+
+
+async def test_i6_a_decision_without_a_worker_is_final_and_an_edit_passes_the_policy_of_the_day(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I6: with no worker a decision is taken all the same. The next worker runs the call, or closes it by a newer deny rule."""
+    policy = Policy.model_validate(
+        {
+            "rule": [
+                {
+                    "name": "closed",
+                    "verdict": "deny",
+                    "tools": ["pay"],
+                    "args": [{"at": "/cents", "op": "eq", "value": 1}],
+                },
+                {"name": "asked", "verdict": "ask", "tools": ["pay"]},
+            ]
+        }
+    )
+    script = Script(says("I will pay.", call("pay", '{"cents": 5}', "c1")), says("Done."))
+    async with stack(client, sqlite, bench.pay, model=script, working=False) as engine:
+        async with engine.worker():
+            run, refused = await engine.start(), await engine.start()
+            request, other = await engine.request(run), await engine.request(refused)
+            await engine.idle(run)
+            await engine.idle(refused)
+        answer = await engine.decide(request, "edit", args='{"cents": 9}', decision_id="d-9")
+        assert answer.status == "approved"
+        await engine.decide(other, "edit", args='{"cents": 1}')
+        engine.engine = replace(engine.engine, policy=policy)
+        async with engine.worker():
+            assert (await engine.ended(run)).status == "completed"
+            await engine.ended(refused)
+        assert bench.paid == [9], "the call of the older run ran, the denied one did not"
+        assert await engine.decide(request, "edit", args='{"cents": 9}', decision_id="d-9") == answer
+        denied = (await engine.results(refused))["c1"]
+        assert (denied.kind, denied.fields["rule"]) == ("denied", "closed")
 
 
 async def test_i1_a_conversation_with_open_calls_is_repaired_before_it_is_sent(
@@ -116,169 +249,6 @@ async def test_i1_a_conversation_with_open_calls_is_repaired_before_it_is_sent(
         assert is_reconciled(sent)
 
 
-@ALSO_ENCRYPTED
-async def test_i6_what_ran_equals_what_was_shown(client: Client, database: Database, bench: Bench) -> None:
-    """I6: request, decision and execution carry one digest, over the exact bytes the model sent."""
-    model = ListModel(says(call("pay", '{ "cents" :  7 }', "c1")), says("Done."))
-    async with stack(client, database, bench.pay, model=model) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        await engine.decide(request, "approve")
-        await engine.ended(run)
-        expected = call_digest(
-            tool_name="pay",
-            manifest_digest=bench.pay.manifest.digest,
-            raw_input='{ "cents" :  7 }',
-            run_id=run.id,
-            tool_call_id="c1",
-            policy_version=engine.engine.policy.version,
-            nonce=run.nonce,
-            defaults=None,
-        )
-        assert request.digest == expected
-        assert (await engine.executions(run))["c1"].digest == expected
-
-
-async def test_i6_an_edit_runs_as_edited_and_leaves_the_models_call_untouched(
-    client: Client, database: Database, bench: Bench
-) -> None:
-    """I6: the edited arguments run, the model's own call stays, and the result says what ran."""
-    model = paying(5_000)
-    async with stack(client, database, bench.pay, model=model) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        await engine.decide(request, "edit", args='{"cents": 50}')
-        await engine.ended(run)
-        assert bench.paid == [50]
-        history = await engine.history(run)
-        assert history[1].calls[0].input == '{"cents": 5000}'
-        assert history[2].results[0].edited_input == '{"cents": 50}'
-        execution = (await engine.executions(run))["c1"]
-        async with database.read() as conn:
-            decision = await requests.decision(conn, str(execution.decision_id))
-        assert decision is not None
-        assert decision.digest == execution.digest != request.digest
-
-
-async def test_i6_an_edit_that_does_not_fit_changes_nothing(client: Client, database: Database, bench: Bench) -> None:
-    """I6: an edit that fails the schema is refused, nothing is saved, and the request can still be decided."""
-    async with stack(client, database, bench.pay, model=paying()) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        with pytest.raises(InvalidInputError):
-            await engine.decide(request, "edit", args='{"cents": "a lot"}', decision_id="bad-edit")
-        async with database.read() as conn:
-            assert await requests.decision(conn, "bad-edit") is None
-            assert (await requests.get(conn, request.id)) == request
-        await engine.decide(request, "approve")
-        await engine.ended(run)
-        assert bench.paid == [5]
-
-
-async def test_i6_an_edit_that_does_not_fit_the_tools_own_types_is_asked_about_again(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """I6: what JSON Schema lets through, the door does not (a validator that only pydantic knows): a person is asked again."""
-
-    @tool(effect="once", ask=True)
-    async def pay(params: Even) -> int:
-        """Pay."""
-        bench.paid.append(params.cents)
-        return params.cents
-
-    async with stack(client, sqlite, pay, model=paying(4)) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        await engine.decide(request, "edit", args='{"cents": 3}')
-        again = await engine.request(run)
-        assert again.id != request.id
-        assert (again.input, again.digest) == (request.input, request.digest)
-        assert "must be even" in again.reason
-        await engine.decide(again, "edit", args='{"cents": 6}')
-        await engine.ended(run)
-        assert bench.paid == [6]
-
-
-async def test_i6_an_edit_passes_the_policy_of_the_day(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I6: an edit is judged as the edited call by the current policy; a newer deny rule closes it."""
-    async with stack(client, sqlite, bench.pay, model=paying(), working=False) as engine:
-        async with engine.worker():
-            run = await engine.start()
-            request = await engine.request(run)
-            await engine.idle(run)
-        deny = Policy(rule=[Rule(name="closed", verdict="deny", tools=["pay"], reason="Closed today.")])
-        engine.engine = replace(engine.engine, policy=deny)
-        async with engine.worker():
-            await engine.decide(request, "edit", args='{"cents": 1}')
-            await engine.ended(run)
-        result = (await engine.results(run))["c1"]
-        assert isinstance(result, Failure)
-        assert (result.kind, result.fields["rule"]) == ("denied", "closed")
-        assert bench.paid == []
-
-
-async def test_i12_a_rejection_is_an_answer_and_a_repeat_is_not_asked_again(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """I12: the model reads who refused and why; the same call (other spacing) is closed without a second request."""
-    model = ListModel(
-        says(call("pay", '{"cents": 5}', "c1")), says(call("pay", '{"cents":5}', "c2")), says("I give up.")
-    )
-    async with stack(client, sqlite, bench.pay, model=model) as engine:
-        run = await engine.start()
-        await engine.decide(await engine.request(run), "reject", message="Too much.")
-        assert (await engine.ended(run)).status == "completed"
-        first, second = (await engine.results(run))["c1"], (await engine.results(run))["c2"]
-        assert isinstance(first, Failure)
-        assert (first.kind, first.fields["operator"]) == ("rejected", "operator")
-        assert "Too much." in first.reason
-        assert isinstance(second, Failure)
-        assert second.kind == "rejected"
-        assert second.fields["repeat"] is True
-        async with sqlite.read() as conn:
-            assert len(await requests.of_run(conn, run.id)) == 1
-        assert bench.paid == []
-
-
-async def test_i12_a_denial_names_its_rule(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I12: denied by rule: no request, the model reads which rule."""
-    policy = Policy(rule=[Rule(name="no-payments", verdict="deny", tools=["pa*"], reason="Payments are off.")])
-    async with stack(client, sqlite, bench.pay, model=paying(), policy=policy) as engine:
-        run = await engine.start()
-        await engine.ended(run)
-        result = (await engine.results(run))["c1"]
-        assert isinstance(result, Failure)
-        assert (result.kind, result.fields["rule"]) == ("denied", "no-payments")
-        assert bench.paid == []
-
-
-async def test_respond_answers_in_place_of_the_tool(client: Client, sqlite: Database, bench: Bench) -> None:
-    """Respond to an approval: the tool does not run, the operator's words are the result."""
-    async with stack(client, sqlite, bench.pay, model=paying()) as engine:
-        run = await engine.start()
-        await engine.decide(await engine.request(run), "respond", message="I paid it by hand.")
-        await engine.ended(run)
-        assert (await engine.results(run))["c1"] == Ok(value={"operator_response": "I paid it by hand."})
-        assert bench.paid == []
-        assert await engine.executions(run) == {}
-
-
-async def test_a_question_is_answered_in_its_own_shape(client: Client, sqlite: Database, bench: Bench) -> None:
-    """A question request takes an answer of the declared shape, and nothing else."""
-    ask = interaction_tool(name="ask", description="Ask.", params=Amount, answer=Amount)
-    model = ListModel(says(call("ask", '{"cents": 1}', "q")), says("Thanks."))
-    async with stack(client, sqlite, ask, model=model) as engine:
-        run = await engine.start()
-        request = await engine.request(run, kind="question")
-        with pytest.raises(InvalidInputError):
-            await engine.decide(request, "respond", args='{"cents": "x"}')
-        with pytest.raises(InvalidInputError):
-            await engine.decide(request, "approve")
-        await engine.decide(request, "respond", args='{"cents": 3}')
-        await engine.ended(run)
-        assert (await engine.results(run))["q"] == Ok(value={"cents": 3})
-
-
 async def test_an_expired_request_refuses(client: Client, sqlite: Database, bench: Bench) -> None:
     """Expiry closes the call unexecuted, is recorded as expired, and a late decision is refused with that reason."""
     policy = Policy(rule=[Rule(name="soon", verdict="ask", tools=["pay"], expires_after_seconds=1)])
@@ -294,7 +264,6 @@ async def test_an_expired_request_refuses(client: Client, sqlite: Database, benc
         assert bench.paid == []
 
 
-@ALSO_ENCRYPTED
 async def test_i4_one_decision_wins_and_losers_learn_who(client: Client, database: Database, bench: Bench) -> None:
     """I4: of eight concurrent decisions one wins; every other gets a conflict that names the winner."""
     async with stack(client, database, bench.pay, model=paying()) as engine:
@@ -316,57 +285,6 @@ async def test_i4_one_decision_wins_and_losers_learn_who(client: Client, databas
         assert all(error.details["decided_by"] == stored.decided_by for error in lost), [e.details for e in lost]
         await engine.ended(run)
         assert len(bench.paid) == (1 if stored.verb == "approve" else 0)
-
-
-async def test_i4_the_same_decision_id_gets_the_first_answer(client: Client, database: Database, bench: Bench) -> None:
-    """I4: repeating a decision by its id is answered as the first time, before and after the run's end."""
-    async with stack(client, database, bench.pay, model=paying()) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        first = await engine.decide(request, "approve", decision_id="d-1")
-        assert await engine.decide(request, "approve", decision_id="d-1") == first
-        await engine.ended(run)
-        assert await engine.decide(request, "approve", decision_id="d-1") == first
-        assert bench.paid == [5]
-
-
-async def test_i4_a_decision_that_is_signalled_several_times_counts_once(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """I4: the run may get the signal of a decision any number of times; the call runs once."""
-    async with stack(client, sqlite, bench.pay, model=paying()) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        await engine.decide(request, "approve", decision_id="d-1")
-        tell = engine.services.gateway.tell_decided_again
-        await asyncio.gather(*(tell(run.id, request.id) for _ in range(3)), return_exceptions=True)
-        assert (await engine.ended(run)).status == "completed"
-        assert bench.paid == [5]
-
-
-async def test_a_wrong_digest_is_refused(client: Client, sqlite: Database, bench: Bench) -> None:
-    """A decision about another call than the one shown is a conflict, and the request stays open."""
-    async with stack(client, sqlite, bench.pay, model=paying()) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        with pytest.raises(ConflictError) as refused:
-            await engine.decide(request, "approve", digest="0" * 64)
-        assert refused.value.error_code == "digest_differs"
-        await engine.decide(request, "approve")
-        await engine.ended(run)
-
-
-async def test_i10_the_starter_can_be_barred(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I10: under a rule that bars the starter, the starter's decision is refused and another person's counts."""
-    policy = Policy(rule=[Rule(name="four-eyes", verdict="ask", tools=["pay"], starter_may_decide=False)])
-    async with stack(client, sqlite, bench.pay, model=paying(), policy=policy) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        with pytest.raises(ForbiddenError):
-            await engine.decide(request, "approve", by=STARTER)
-        await engine.decide(request, "approve", by=OPERATOR)
-        await engine.ended(run)
-        assert bench.paid == [5]
 
 
 @pytest.mark.parametrize(
@@ -396,36 +314,6 @@ async def test_i10_who_tells_the_agent_what_to_do_by_a_decision_counts_as_starte
         assert bench.paid[-1] == 9
 
 
-async def test_a_decision_without_a_worker_is_final_and_takes_effect_later(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """With no worker the decision is taken all the same, and the call runs when a worker is back."""
-    async with stack(client, sqlite, bench.pay, model=paying(), working=False) as engine:
-        async with engine.worker():
-            run = await engine.start()
-            request = await engine.request(run)
-            await engine.idle(run)
-        answer = await engine.decide(request, "edit", args='{"cents": 9}', decision_id="d-9")
-        assert answer.status == "approved"
-        async with engine.worker():
-            assert (await engine.ended(run)).status == "completed"
-        assert bench.paid == [9]
-        assert await engine.decide(request, "edit", args='{"cents": 9}', decision_id="d-9") == answer
-
-
-async def test_a_gate_holds_up_no_other_call(client: Client, sqlite: Database, bench: Bench) -> None:
-    """Ungated calls of a step run while a gated one waits."""
-    model = ListModel(says(call("pay", '{"cents": 1}', "p"), call("look", '{"name": "x"}', "l")), says("Done."))
-    async with stack(client, sqlite, bench.pay, bench.look, model=model) as engine:
-        run = await engine.start()
-        await engine.event(run, "execution.finished")
-        request = await engine.request(run)
-        assert bench.looked == ["x"]
-        assert bench.paid == []
-        await engine.decide(request, "approve")
-        await engine.ended(run)
-
-
 async def test_concurrency_is_bounded(client: Client, sqlite: Database, bench: Bench) -> None:
     """At most ``limits.concurrency`` calls of a step run at a time; the others have not even been scheduled."""
     model = ListModel(says(*(call("slow", "{}", f"s{n}") for n in range(6))), says("Done."))
@@ -445,16 +333,22 @@ async def test_concurrency_is_bounded(client: Client, sqlite: Database, bench: B
 
 
 async def test_i1_an_interrupt_stops_the_tool_and_closes_every_call_and_the_conversation_continues(
-    client: Client, database: Database, bench: Bench
+    client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """Interrupt: the running handler is cancelled, gates close, each call gets its closure; the next run can continue."""
+    """Interrupt: the running handler is cancelled, gates close, each call gets its closure; the next run can continue.
+
+    Until then a second run in the conversation is refused.
+    """
     model = ListModel(
         says(call("slow", "{}", "s"), call("pay", '{"cents": 1}', "p")), says("I was interrupted; now I am done.")
     )
-    async with stack(client, database, bench.slow, bench.pay, model=model) as engine:
+    async with stack(client, sqlite, bench.slow, bench.pay, model=model) as engine:
         run = await engine.start()
         request = await engine.request(run)
         await engine.event(run, "execution.started")
+        with pytest.raises(ConflictError) as refused:
+            await engine.start("more", conversation_id=run.conversation_id)
+        assert refused.value.error_code == "run_live"
         await engine.interrupt(run, "wrong branch")
         assert (await engine.ended(run)).status == "interrupted"
         assert bench.cancelled.is_set()
@@ -485,18 +379,6 @@ async def test_cancelling_the_workflow_is_an_interrupt(client: Client, sqlite: D
         assert bench.cancelled.is_set()
         assert all(isinstance(result, Failure) for result in (await engine.results(run)).values())
         assert (await engine.history(run))[-1].role == "tool"
-
-
-async def test_one_live_run_per_conversation(client: Client, sqlite: Database, bench: Bench) -> None:
-    """A second run in a conversation that has a live one is refused, naming it."""
-    async with stack(client, sqlite, bench.pay, model=paying()) as engine:
-        run = await engine.start()
-        with pytest.raises(ConflictError) as refused:
-            await engine.start("more", conversation_id=run.conversation_id)
-        assert refused.value.error_code == "run_live"
-        await engine.request(run)
-        await engine.interrupt(run)
-        await engine.ended(run)
 
 
 def test_limits_are_checked() -> None:

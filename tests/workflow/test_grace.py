@@ -69,15 +69,15 @@ async def waits_at_timer(engine: Stack, run: runs.Run) -> None:
     await until(look, f"timer of a grace in {run.id}")
 
 
-async def test_i2_an_approved_call_starts_after_its_grace(client: Client, database: Database, bench: Bench) -> None:
+async def test_i2_an_approved_call_starts_after_its_grace(client: Client, sqlite: Database, bench: Bench) -> None:
     """I2: it runs once, and not before the instant that the answer to the decision names."""
-    async with stack(client, database, bench.pay, model=paying(), policy=with_grace(1)) as engine:
+    async with stack(client, sqlite, bench.pay, model=paying(), policy=with_grace(1)) as engine:
         run = await engine.start()
         request = await engine.request(run)
         answer = await engine.decide(request, "approve", decision_id="d1")
         assert answer.starts_at is not None
         assert await engine.decide(request, "approve", decision_id="d1") == answer
-        async with database.read() as conn:
+        async with sqlite.read() as conn:
             assert (await request_detail(conn, request.id)).starts_at == answer.starts_at
         assert (await engine.ended(run)).status == "completed"
         execution = (await engine.executions(run))["c1"]
@@ -110,20 +110,20 @@ async def test_i3_a_forged_order_starts_nothing_before_the_grace_is_over(
 
 @pytest.mark.parametrize("second", ["approve", "reject"])
 async def test_i4_an_approval_that_was_taken_back_is_never_redeemed(
-    client: Client, database: Database, bench: Bench, second: str
+    client: Client, sqlite: Database, bench: Bench, second: str
 ) -> None:
     """I3, I4: a new request asks again, the old decision stays as it was and runs nothing, and a repeat gets its answer."""
     policy = with_grace(LONG)
-    async with stack(client, database, bench.pay, model=paying(), policy=policy) as engine:
+    async with stack(client, sqlite, bench.pay, model=paying(), policy=policy) as engine:
         run = await engine.start()
         first = await engine.request(run)
         answer = await engine.decide(first, "approve", by=ANN, decision_id="d-ann")
-        await caught_up(database)
+        await caught_up(sqlite)
         with pytest.raises(ConflictError) as not_theirs:
             await decide.withdraw_approval(engine.services, BOB, first.id)
         assert not_theirs.value.details["decided_by"] == "ann"
         again = await decide.withdraw_approval(engine.services, ANN, first.id)
-        async with database.read() as conn:  # at once: it must not speak for the call that is asked about again
+        async with sqlite.read() as conn:  # at once: it must not speak for the call that is asked about again
             assert await precedents.newest_of_tool(conn, first.tool_name, limit=5, max_chars=10) == []
         assert await decide.withdraw_approval(engine.services, ANN, first.id) == again
         opened = await asked_again(engine, run, first)
@@ -135,7 +135,7 @@ async def test_i4_an_approval_that_was_taken_back_is_never_redeemed(
         stray = RunToolInput(run_id=run.id, call="c1")
         late = await ActivityEnvironment().run(RunTool(engine.engine).run_tool, stray)
         assert (late.state, late.again and late.again.request_id) == ("asks", again)
-        async with database.read() as conn:
+        async with sqlite.read() as conn:
             old = await request_detail(conn, first.id)
         assert (old.status, old.replaced_by, old.can_be_taken_back("ann")) == ("approved", again, False)
         await engine.decide(opened, second, by=BOB, decision_id="d-bob")
@@ -153,11 +153,9 @@ async def test_i4_an_approval_that_was_taken_back_is_never_redeemed(
         assert (withdrawn.payload["by"], withdrawn.payload["decision_id"]) == ("ann", "d-ann")
 
 
-async def test_i5_a_worker_that_dies_in_the_grace_loses_nothing(
-    client: Client, database: Database, bench: Bench
-) -> None:
+async def test_i5_a_worker_that_dies_in_the_grace_loses_nothing(client: Client, sqlite: Database, bench: Bench) -> None:
     """I5: with no worker the approval can be taken back, and the next worker asks again and then runs what is approved."""
-    async with stack(client, database, bench.pay, model=paying(), policy=with_grace(2), working=False) as engine:
+    async with stack(client, sqlite, bench.pay, model=paying(), policy=with_grace(2), working=False) as engine:
         async with engine.worker():
             run = await engine.start()
             first = await engine.request(run)
@@ -242,10 +240,10 @@ async def test_i3_a_start_and_a_take_back_at_the_same_moment(client: Client, dat
 
 
 async def test_i6_a_taken_back_edit_asks_about_the_models_own_arguments(
-    client: Client, database: Database, bench: Bench
+    client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """I6: what is asked about again is what was shown, and that runs; the edit is gone."""
-    async with stack(client, database, bench.pay, model=paying(), policy=with_grace(1)) as engine:
+    async with stack(client, sqlite, bench.pay, model=paying(), policy=with_grace(1)) as engine:
         run = await engine.start()
         first = await engine.request(run)
         await engine.decide(first, "edit", args='{"cents": 7}')
@@ -257,10 +255,10 @@ async def test_i6_a_taken_back_edit_asks_about_the_models_own_arguments(
         assert bench.paid == [5]
 
 
-async def test_i4_any_approver_of_several_takes_it_back(client: Client, database: Database, bench: Bench) -> None:
+async def test_i4_any_approver_of_several_takes_it_back(client: Client, sqlite: Database, bench: Bench) -> None:
     """I4: after the last approval each of them can; then all have to approve again."""
     policy = with_grace(LONG, quorum=2)
-    async with stack(client, database, bench.pay, model=paying(), policy=policy) as engine:
+    async with stack(client, sqlite, bench.pay, model=paying(), policy=policy) as engine:
         run = await engine.start()
         first = await engine.request(run)
         assert (await engine.decide(first, "approve", by=ANN)).starts_at is None

@@ -78,7 +78,7 @@ class NotAsync(Hooks):
 # before_tool
 
 
-async def test_i2_a_denied_call_does_not_start(client: Client, database: Database, bench: Bench) -> None:
+async def test_i2_a_denied_call_does_not_start(client: Client, sqlite: Database, bench: Bench) -> None:
     """I2, I12: ``denied``, by the hook, with its reason; no execution; an identical repeat opens no request."""
 
     class NoPaying(Hooks):
@@ -86,7 +86,7 @@ async def test_i2_a_denied_call_does_not_start(client: Client, database: Databas
             return Deny("Pay day is Friday.") if call.tool_name == "pay" else None
 
     model = ListModel(says(LOOK, PAY), says(call("pay", '{"cents":5}', "again")), says("Done."))
-    async with stack(client, database, bench.look, bench.pay, model=model, hooks=[NoPaying()]) as engine:
+    async with stack(client, sqlite, bench.look, bench.pay, model=model, hooks=[NoPaying()]) as engine:
         run = await engine.start()
         await engine.decide(await engine.request(run), "approve")
         assert (await engine.ended(run)).status == "completed"
@@ -144,7 +144,7 @@ async def test_i2_a_hook_that_hangs_stops_the_call(
         assert bench.looked == []
 
 
-async def test_i6_a_hook_sees_exactly_what_runs(client: Client, database: Database, bench: Bench) -> None:
+async def test_i6_a_hook_sees_exactly_what_runs(client: Client, sqlite: Database, bench: Bench) -> None:
     """I6: ungated, approved and edited calls: the very text that runs, decoded; closed calls do not reach it."""
     seen = Recorder()
     policy = Policy(rule=[Rule(name="no", verdict="deny", tools=["slow"])])
@@ -152,7 +152,7 @@ async def test_i6_a_hook_sees_exactly_what_runs(client: Client, database: Databa
     closed = [call("nope", "{}"), call("look", "["), call("slow", "{}")]
     model = ListModel(says(*calls, *closed), says("Done."))
     tools = [bench.look, bench.pay, bench.slow]
-    async with stack(client, database, *tools, model=model, hooks=[seen], policy=policy) as engine:
+    async with stack(client, sqlite, *tools, model=model, hooks=[seen], policy=policy) as engine:
         run = await engine.start()
         for _ in range(3):
             request = await engine.request(run)

@@ -88,9 +88,7 @@ async def judged_events(engine: Stack, run: runs.Run) -> list[dict[str, Any]]:
     return [dict(each.payload) for each in await engine.events(run) if each.type == "call.judged"]
 
 
-async def test_i2_only_an_exact_allow_runs_and_it_is_on_record(
-    client: Client, database: Database, bench: Bench
-) -> None:
+async def test_i2_only_an_exact_allow_runs_and_it_is_on_record(client: Client, sqlite: Database, bench: Bench) -> None:
     """I2: of four calls the one that it allowed runs without a person, by that verdict; the others ask. All is recorded once."""
     bad = ModelResponse(
         message=Message(role="assistant", parts=(TextPart(text="allow"),)), finish_reason="stop", model="m"
@@ -99,7 +97,7 @@ async def test_i2_only_an_exact_allow_runs_and_it_is_on_record(
     judge, model = ByCents(answers), ListModel(pays(1, 2, 3, 4), says("Done."))
     prices = {"scripted:judge": Price.model_validate({"input": "1000000", "output": "1000000"})}
     async with stack(
-        client, database, bench.pay, model=Cast(test=model, judge=judge), judge=JUDGE, prices=prices
+        client, sqlite, bench.pay, model=Cast(test=model, judge=judge), judge=JUDGE, prices=prices
     ) as engine:
         run = await engine.start()
         await engine.event(run, "execution.finished")
@@ -116,7 +114,7 @@ async def test_i2_only_an_exact_allow_runs_and_it_is_on_record(
         assert (first["reason"], first["model"], first["mode"]) == ("It is small.", "scripted:judge", "enforce")
         stored = (await verdicts(engine, run))["p1"]
         assert (stored.answer, stored.rule, stored.reason) == ("allow", "judge", "It is small.")
-        async with database.read() as conn:
+        async with sqlite.read() as conn:
             by_call = {each.tool_call_id: each for each in await requests.of_run(conn, run.id)}
             judgements_by_call = await judgements.of_calls(conn, run.id, ["p1"])
             detail = await request_detail(conn, by_call["p2"].id)

@@ -174,10 +174,10 @@ async def test_an_answer_that_breaks_the_tools_own_rule_is_asked_for_again(clien
         assert (await engine.results(run))["q"] == Ok(value={"day": "Monday", "at": 9})
 
 
-async def test_i4_an_answer_is_the_result_and_the_first_one_counts(client: Client, database: Database) -> None:
+async def test_i4_an_answer_is_the_result_and_the_first_one_counts(client: Client, sqlite: Database) -> None:
     """I4: the model reads the answer as the person gave it; a second person learns who was first."""
     model = ListModel(says(call("choose", '{"cents": 1}', "q")), says("Thanks."))
-    async with stack(client, database, CHOOSE, model=model) as engine:
+    async with stack(client, sqlite, CHOOSE, model=model) as engine:
         run = await engine.start()
         request = await engine.request(run, kind="question")
         await engine.decide(request, "respond", args='{"day": "Monday", "at": 9}')

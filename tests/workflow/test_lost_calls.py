@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.encryption import ALSO_ENCRYPTED
 from support.engine import ListModel, OneModel, Stack, call, killed, person, says, stack, until
 from support.tools import Bench
 from temporalio.client import Client
@@ -84,10 +83,10 @@ def deploy_another(engine: Stack, database: Database, *tools: Tool) -> None:
     engine.engine = composition.build_engine(app, database, OneModel(ListModel(says("Done."))))
 
 
-async def test_i3_a_call_that_is_lost_again_asks_again(client: Client, database: Database, bench: Bench) -> None:
+async def test_i3_a_call_that_is_lost_again_asks_again(client: Client, sqlite: Database, bench: Bench) -> None:
     """I3: each lost start of a ``once`` call opens an ``outcome`` request of its own, and each repeat is a person's word."""
     pay = lost_tool(bench, "once", ask=True)
-    async with stack(client, database, pay, model=model(), working=False) as engine:
+    async with stack(client, sqlite, pay, model=model(), working=False) as engine:
         run, first = await lost_twice(engine, bench)
         async with engine.worker():
             second = await engine.request(run, kind="outcome")
@@ -98,9 +97,7 @@ async def test_i3_a_call_that_is_lost_again_asks_again(client: Client, database:
         assert (await engine.executions(run))["c1"].attempts == 2
 
 
-async def test_i6_a_lost_call_starts_again_only_as_it_was_shown(
-    client: Client, database: Database, bench: Bench
-) -> None:
+async def test_i6_a_lost_call_starts_again_only_as_it_was_shown(client: Client, sqlite: Database, bench: Bench) -> None:
     """I6: with what it was approved with, and never on a worker that confines it otherwise."""
     ways, seen = ["confined"], list[str | None]()
 
@@ -112,7 +109,7 @@ async def test_i6_a_lost_call_starts_again_only_as_it_was_shown(
         return 1
 
     pay = replace(pay, confinement=lambda _: ProcessConfinement(confined=len(ways) == 1, text=ways[-1]))
-    async with stack(client, database, pay, model=model(), working=False) as engine:
+    async with stack(client, sqlite, pay, model=model(), working=False) as engine:
         run, _first = await lost_twice(engine, bench)
         async with engine.worker():
             second = await engine.request(run, kind="outcome")
@@ -125,10 +122,10 @@ async def test_i6_a_lost_call_starts_again_only_as_it_was_shown(
 
 @pytest.mark.parametrize("effect", ["idempotent", "once"])
 async def test_i14_a_tool_that_loses_its_worker_twice_is_named_and_ends(
-    client: Client, database: Database, bench: Bench, effect: Effect
+    client: Client, sqlite: Database, bench: Bench, effect: Effect
 ) -> None:
     """I14: the first loss may be anyone's; after the second, people see the tool's name, and no third worker is lost to it."""
-    async with stack(client, database, lost_tool(bench, effect, ask=False), model=model(), working=False) as engine:
+    async with stack(client, sqlite, lost_tool(bench, effect, ask=False), model=model(), working=False) as engine:
 
         async def named() -> list[tuple[str, str | None, int]]:
             noted = (await explain.explain(engine.services, person("ada"), run.id)).errors
@@ -159,12 +156,9 @@ async def test_i14_a_tool_that_loses_its_worker_twice_is_named_and_ends(
             assert "its worker was lost 2 times" in result.reason
 
 
-@ALSO_ENCRYPTED
-async def test_i5_deploys_do_not_end_a_call(client: Client, database: Database, bench: Bench) -> None:
+async def test_i5_deploys_do_not_end_a_call(client: Client, sqlite: Database, bench: Bench) -> None:
     """I5: a worker that stops in order says so, and its calls start again as often as it takes."""
-    async with stack(
-        client, database, lost_tool(bench, "idempotent", ask=False), model=model(), working=False
-    ) as engine:
+    async with stack(client, sqlite, lost_tool(bench, "idempotent", ask=False), model=model(), working=False) as engine:
         for start in (1, 2, 3):
             async with engine.worker(graceful_shutdown_seconds=0):
                 if start == 1:
@@ -196,22 +190,22 @@ async def test_i1_i3_an_attempt_that_comes_back_cannot_close_a_call_that_is_aske
 
 
 async def test_i5_no_one_is_asked_about_a_call_that_has_its_result_by_now(
-    client: Client, database: Database, bench: Bench
+    client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """I5: an attempt that looked at a lost call just before its result was stored opens no request: it could not be decided."""
-    async with stack(client, database, held_tool(bench), model=model()) as engine:
+    async with stack(client, sqlite, held_tool(bench), model=model()) as engine:
         run = await engine.start()
         await started(bench, 1)
-        async with database.read() as conn:
+        async with sqlite.read() as conn:
             seen = await Door.at(engine.engine, conn, RunToolInput(run_id=run.id, call="c1"))
         assert seen.execution is not None
         bench.release.set()
         await engine.event(run, "execution.finished")
         with pytest.raises(LookupError, match="moved this execution on"):
-            async with database.write() as conn:
+            async with sqlite.write() as conn:
                 await ask_resolution(replace(seen, conn=conn))
         assert (await engine.ended(run)).status == "completed"
-        async with database.read() as conn:
+        async with sqlite.read() as conn:
             assert await requests.of_run(conn, run.id) == []
 
 

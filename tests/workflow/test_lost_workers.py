@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.engine import ListModel, Stack, call, says, stack
-from support.poisoned_worker import Payment
+from support.poisoned_worker import Payment, losses
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
@@ -30,26 +30,26 @@ SECONDS = 120.0
 
 @asynccontextmanager
 async def poisoned(
-    temporal: EmbeddedTemporal, client: Client, database: Database, fuse: Path, way: str
-) -> AsyncIterator[Stack]:
-    """An engine whose worker is a process of its own, which is started again whenever it is gone."""
+    temporal: EmbeddedTemporal, client: Client, database: Database, directory: Path, tasks: Sequence[str]
+) -> AsyncIterator[tuple[Stack, list[Run]]]:
+    """An engine with a run for each task, whose worker is a process of its own, which is started again whenever it is gone.
+
+    Runs that start later go to the queue that the process published for itself, where no one works.
+    """
 
     @tool(effect="once")
     async def pay(params: Payment) -> int:
         return params.cents
 
     async with stack(client, database, pay, model=ListModel(says(call("pay", "{}"))), working=False) as engine:
-        arguments = temporal.address, database.url, engine.task_queue, str(fuse), way
+        started = [await engine.start(task) for task in tasks]
+        arguments = temporal.address, database.url, engine.task_queue, str(directory)
         process = await asyncio.create_subprocess_exec(sys.executable, str(WORKER), *arguments)
         try:
-            yield engine
+            yield engine, started
         finally:
             process.terminate()
             await process.wait()
-
-
-def losses(fuse: Path) -> int:
-    return len(fuse.read_text().splitlines())
 
 
 def assert_given_up(run: Run, place: str) -> None:
@@ -57,40 +57,32 @@ def assert_given_up(run: Run, place: str) -> None:
     assert place in run.reason
 
 
-async def test_i14_a_step_that_kills_its_worker_ends_its_run_alone(
+async def test_i14_a_call_that_kills_or_freezes_its_worker_ends_its_run_alone(
     temporal: EmbeddedTemporal, client: Client, sqlite: Database, tmp_path: Path
 ) -> None:
-    """I14: a call that kills every worker that plans it ends its run; runs that were planned beside it continue."""
-    fuse = tmp_path / "fuse"
-    fuse.touch()
-    async with poisoned(temporal, client, sqlite, fuse, "exit") as engine:
-        others = [await engine.start("go") for _each in range(4)]
-        run = await engine.start("poison")
-        others += [await engine.start("go") for _each in range(4)]
-        assert_given_up(await engine.ended(run, SECONDS), "the plan of step 1")
-        assert losses(fuse) == 5
-        for other in others:
+    """I14: a call that kills every worker that plans it ends its run; runs that were planned beside it continue.
+
+    The same when an approved call freezes each worker that redeems it, without an end; its handler never starts.
+    """
+    (tmp_path / "kill").touch()
+    tasks = ["freeze", *["go"] * 3, "kill", *["go"] * 3]
+    async with poisoned(temporal, client, sqlite, tmp_path, tasks) as (engine, started):
+        killed, frozen = (started.pop(tasks.index(task)) for task in ("kill", "freeze"))
+        assert_given_up(await engine.ended(killed, SECONDS), "the plan of step 1")
+        assert losses(tmp_path, "kill") == 5
+        for other in started:
             await engine.decide(await engine.request(other), "approve")
-        assert {(await engine.ended(other)).status for other in others} == {"completed"}
-        repeated = [event for event in await engine.events(run) if event.type == "attempt.repeated"]
+        assert {(await engine.ended(other)).status for other in started} == {"completed"}
+        repeated = [event for event in await engine.events(killed) if event.type == "attempt.repeated"]
         assert [event.payload["alone"] for event in repeated] == [False, True, True, True]
-
-
-async def test_i14_a_call_that_freezes_its_worker_at_its_start_ends_its_run(
-    temporal: EmbeddedTemporal, client: Client, sqlite: Database, tmp_path: Path
-) -> None:
-    """I14: the same when an approved call freezes each worker that redeems it, without an end; its handler never starts."""
-    fuse = tmp_path / "fuse"
-    async with poisoned(temporal, client, sqlite, fuse, "freeze") as engine:
-        run = await engine.start("poison")
-        request = await engine.request(run)
-        fuse.touch()
+        request = await engine.request(frozen)
+        (tmp_path / "freeze").touch()
         await engine.decide(request, "approve")
-        ended = await engine.ended(run, SECONDS)
+        ended = await engine.ended(frozen, SECONDS)
         assert_given_up(ended, "the start of call")
         assert f"of the tool {request.tool_name!r}" in ended.reason
-        assert losses(fuse) == 5
-        assert await engine.executions(run) == {}
+        assert losses(tmp_path, "freeze") == 5
+        assert await engine.executions(frozen) == {}
 
 
 async def test_only_attempts_that_did_not_end_count(client: Client, sqlite: Database) -> None:

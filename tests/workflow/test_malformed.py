@@ -29,10 +29,10 @@ def malformed(*parts: Any, why: str = "it ended in the middle of a word") -> Mod
     return says(*parts).model_copy(update={"malformed": why})
 
 
-async def test_i9_a_malformed_response_is_stored_and_answered(client: Client, database: Database, bench: Bench) -> None:
+async def test_i9_a_malformed_response_is_stored_and_answered(client: Client, sqlite: Database, bench: Bench) -> None:
     """I9: its text stays in the conversation; the model reads what was wrong and which tools there are, and continues."""
     model = ListModel(malformed("<tool_call>{"), GOOD, says("Done."))
-    async with stack(client, database, bench.look, bench.pay, model=model) as engine:
+    async with stack(client, sqlite, bench.look, bench.pay, model=model) as engine:
         run = await engine.start()
         assert (await engine.ended(run)).status == "completed"
         history = await engine.history(run)

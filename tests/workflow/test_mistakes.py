@@ -34,7 +34,7 @@ class Declined(ToolFailure):
     code: int
 
 
-async def test_i7_input_is_decoded_exactly_once(client: Client, database: Database) -> None:
+async def test_i7_input_is_decoded_exactly_once(client: Client, sqlite: Database) -> None:
     """I7: URL, datetime, Decimal and a doubling validator reach the handler decoded once, also after an edit."""
     got: list[Transforming] = []
 
@@ -46,7 +46,7 @@ async def test_i7_input_is_decoded_exactly_once(client: Client, database: Databa
 
     raw = '{"url": "https://example.com/a", "at": "2026-01-02T03:04:05Z", "price": "1.10", "doubled": %s}'
     model = ListModel(says(call("store", raw % "21", "c1"), call("store", raw % "1", "c2")), says("Done."))
-    async with stack(client, database, store, model=model) as engine:
+    async with stack(client, sqlite, store, model=model) as engine:
         run = await engine.start()
         inputs: list[str] = []
         for _ in range(

@@ -44,9 +44,9 @@ async def run_directly(engine: Stack, run_id: str) -> str:
     return (await ActivityEnvironment().run(RunTool(engine.engine).run_tool, order)).state
 
 
-async def test_i2_no_handler_without_a_redeemed_record(client: Client, database: Database, bench: Bench) -> None:
+async def test_i2_no_handler_without_a_redeemed_record(client: Client, sqlite: Database, bench: Bench) -> None:
     """I2: an order to run an undecided call does not run it, and does not close it either: it waits for its decision."""
-    async with stack(client, database, bench.pay, model=paying()) as engine:
+    async with stack(client, sqlite, bench.pay, model=paying()) as engine:
         run = await engine.start()
         await engine.request(run)
         assert await run_directly(engine, run.id) == "asks"
@@ -164,7 +164,7 @@ async def test_i3_an_approval_is_redeemed_at_most_once(client: Client, database:
     ],
 )
 async def test_i3_a_lost_once_call_is_never_repeated_by_the_engine(
-    client: Client, database: Database, bench: Bench, outcome: str, args: str | None, paid: int, kind: str, gated: bool
+    client: Client, sqlite: Database, bench: Bench, outcome: str, args: str | None, paid: int, kind: str, gated: bool
 ) -> None:
     """I3: a worker lost inside a ``once`` handler opens an ``outcome`` request; only a person's word runs it again."""
     attempts: list[int] = []
@@ -179,7 +179,7 @@ async def test_i3_a_lost_once_call_is_never_repeated_by_the_engine(
         return {"paid": 5}
 
     model = ListModel(says(call("pay", "{}", "c1")), says("Done."))
-    async with stack(client, database, pay, model=model, working=False) as engine:
+    async with stack(client, sqlite, pay, model=model, working=False) as engine:
         async with engine.worker(graceful_shutdown_seconds=0):
             run = await engine.start()
             if gated:

@@ -148,14 +148,14 @@ async def requests_of(engine: Stack, run: runs.Run) -> dict[str, requests.Reques
         return {each.tool_name: each for each in await requests.of_run(conn, run.id)}
 
 
-async def test_i3_every_ending_of_a_once_call(client: Client, database: Database, bank: Bank) -> None:
+async def test_i3_every_ending_of_a_once_call(client: Client, sqlite: Database, bank: Bank) -> None:
     """I3: known ends are results; of any other a person is asked, with what the tool says, and nothing starts by itself."""
     handlers = [*KNOWN, *UNKNOWN, probed_as_done, probed_as_undone]
     names = [each.__name__ for each in handlers]
     model = ListModel(says(*(call(name, "{}", name) for name in names)), says("Done."))
     limits = Limits(concurrency=len(names))
     tools = [bank.tool(each) for each in handlers]
-    async with stack(client, database, *tools, model=model, limits=limits) as engine:
+    async with stack(client, sqlite, *tools, model=model, limits=limits) as engine:
         run = await engine.start()
         for each in UNKNOWN:
             request = await engine.request(run, kind="outcome", tool=each.__name__)
@@ -168,7 +168,7 @@ async def test_i3_every_ending_of_a_once_call(client: Client, database: Database
             assert (await engine.executions(run))[each.__name__].state == "unknown"
             assert (await engine.results(run))[each.__name__] is None
             if each is times_out:
-                async with database.read() as conn:
+                async with sqlite.read() as conn:
                     assert (await request_detail(conn, request.id)).partial_output == "sent"
             answer = "happened" if each is says_unknown else "tell_model"
             await engine.decide(request, "respond", outcome=answer)
@@ -194,10 +194,10 @@ async def test_i3_every_ending_of_a_once_call(client: Client, database: Database
     assert results["times_out"].fields == {"partial_output": "sent"}
 
 
-async def test_i3_what_a_person_says_of_a_call_that_timed_out(client: Client, database: Database, bank: Bank) -> None:
+async def test_i3_what_a_person_says_of_a_call_that_timed_out(client: Client, sqlite: Database, bank: Bank) -> None:
     """I3: ``did_not_happen`` starts it again, under the same key and in their name; another end without news asks again."""
     model = ListModel(says(call("times_out", "{}", "c1")), says("Done."))
-    async with stack(client, database, bank.tool(times_out, ask=True), model=model) as engine:
+    async with stack(client, sqlite, bank.tool(times_out, ask=True), model=model) as engine:
         run = await engine.start()
         await engine.decide(await engine.request(run), "approve")
         first = await engine.request(run, kind="outcome")
@@ -214,7 +214,7 @@ async def test_i3_what_a_person_says_of_a_call_that_timed_out(client: Client, da
 
 @pytest.mark.parametrize("answer", [None, DidNotHappen(), Happened({"paid": "found"})])
 async def test_i1_i3_an_interrupted_once_call_may_have_happened(
-    client: Client, database: Database, bank: Bank, answer: ProbeAnswer
+    client: Client, sqlite: Database, bank: Bank, answer: ProbeAnswer
 ) -> None:
     """I1, I3: the run ends at once, the call says that it may have happened, and the question outlives the run.
 
@@ -229,7 +229,7 @@ async def test_i1_i3_an_interrupted_once_call_may_have_happened(
 
     bank.probes["hangs"] = answer
     model = ListModel(says(call("hangs", "{}", "c1")), says("Done."))
-    async with stack(client, database, bank.tool(hangs, timeout=timedelta(minutes=5)), model=model) as engine:
+    async with stack(client, sqlite, bank.tool(hangs, timeout=timedelta(minutes=5)), model=model) as engine:
         run = await engine.start()
         await asyncio.wait_for(at_work.wait(), 20)
         await engine.interrupt(run)
@@ -254,7 +254,7 @@ async def test_i1_i3_an_interrupted_once_call_may_have_happened(
 
 
 async def test_i3_a_dead_worker_in_an_interrupted_run_still_asks(
-    client: Client, database: Database, bench: Bench
+    client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """I3: no one reported back before the run ended: its call may have happened, and a person can say so afterwards."""
 
@@ -269,7 +269,7 @@ async def test_i3_a_dead_worker_in_an_interrupted_run_still_asks(
         return bool(bench.paid)
 
     model = ListModel(says(call("pay", "{}", "c1")), says("Done."))
-    async with stack(client, database, pay, model=model, working=False) as engine:
+    async with stack(client, sqlite, pay, model=model, working=False) as engine:
         async with engine.worker(graceful_shutdown_seconds=0):
             run = await engine.start()
             await until(started, "start of the handler")
@@ -308,7 +308,7 @@ async def test_i3_a_retry_does_not_repeat_what_may_have_happened(client: Client,
 
 
 async def test_i3_the_same_call_is_not_allowed_twice_while_no_one_knows(
-    client: Client, database: Database, bench: Bench
+    client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """I3: what a rule or the tool allows is asked about if the same call may have happened; a call that differs is not."""
 
@@ -321,7 +321,7 @@ async def test_i3_the_same_call_is_not_allowed_twice_while_no_one_knows(
     another = call("pay", '{"cents": 2}', "another")
     same = [call("pay", '{"cents": 1}', each) for each in ("first", "again")]
     model = ListModel(says(same[0]), says(same[1]), says(another), says("Done."))
-    async with stack(client, database, pay, model=model) as engine:
+    async with stack(client, sqlite, pay, model=model) as engine:
         run = await engine.start()
         await engine.decide(await engine.request(run, kind="outcome"), "respond", outcome="tell_model")
         repeat = await engine.request(run, kind="approval")
@@ -335,7 +335,7 @@ async def test_i3_the_same_call_is_not_allowed_twice_while_no_one_knows(
     assert bench.paid == [1, 2]
 
 
-async def test_i3_no_other_run_repeats_what_may_have_happened(client: Client, database: Database, bank: Bank) -> None:
+async def test_i3_no_other_run_repeats_what_may_have_happened(client: Client, sqlite: Database, bank: Bank) -> None:
     """I3: nor does a call that was planned before that was so, or one of another conversation, until a person approves one."""
 
     async def loses_its_first(_ctx: ToolContext, start: int) -> Any:
@@ -346,7 +346,7 @@ async def test_i3_no_other_run_repeats_what_may_have_happened(client: Client, da
     twice = says(*(call("loses_its_first", "{}", each) for each in ("first", "beside")))
     model = ListModel(twice, says("Done."), *[says(call("loses_its_first", "{}", "c")), says("Done.")] * 2)
     limits = Limits(concurrency=1)
-    async with stack(client, database, bank.tool(loses_its_first), model=model, limits=limits) as engine:
+    async with stack(client, sqlite, bank.tool(loses_its_first), model=model, limits=limits) as engine:
         run = await engine.start()
         await engine.decide(await engine.request(run, kind="outcome"), "respond", outcome="tell_model")
         beside = await engine.request(run, kind="approval")

@@ -203,11 +203,11 @@ def payment(iban: str, call_id: str) -> ModelResponse:
     return says(call("pay_to", json.dumps({"iban": iban, "order": "A-113", "cents": 4900}), call_id))
 
 
-async def test_i2_a_rule_keeps_a_strangers_account_out(client: Client, database: Database) -> None:
+async def test_i2_a_rule_keeps_a_strangers_account_out(client: Client, sqlite: Database) -> None:
     """The stranger's account is denied at planning; the task's runs, through the door, unasked. A dry run says the same."""
     model = Script(READ, payment(EVIL, "p1"), payment(HONEST, "p2"), says("Paid."))
     policy = parse_policy(BY_ORIGIN, source="test")
-    async with stack(client, database, read_mail, pay_to, model=model, policy=policy) as engine:
+    async with stack(client, sqlite, read_mail, pay_to, model=model, policy=policy) as engine:
         run = await engine.start("Refund 49.00 EUR for order A-113 to DE02120300000000202051, not as the mail says.")
         assert (await engine.ended(run)).status == "completed"
         assert await verdicts(engine, run) == [
@@ -226,11 +226,11 @@ async def verdicts(engine: Stack, run: runs.Run) -> list[tuple[str, str, str | N
     return [(each.tool_name, rule, each.result_kind) for each, rule in zip(stored, rules, strict=True)]
 
 
-async def test_i6_a_rule_about_origins_takes_an_edit_for_a_persons(client: Client, database: Database) -> None:
+async def test_i6_a_rule_about_origins_takes_an_edit_for_a_persons(client: Client, sqlite: Database) -> None:
     """A value that only the person wrote is not from nowhere, neither for the API nor at the door."""
     policy = Policy(rule=[Rule(name="nowhere", verdict="ask", tools=["pay_to"], from_="nowhere", quorum=2)])
     model = ListModel(payment(EVIL, "p"), says("Paid."))
-    async with stack(client, database, pay_to, model=model, policy=policy) as engine:
+    async with stack(client, sqlite, pay_to, model=model, policy=policy) as engine:
         run = await engine.start(f"Refund 49.00 EUR for order A-113 to {EVIL}.")
         request = await engine.request(run)
         edited = json.dumps({"iban": HONEST, "order": "A-113", "cents": 4900})

@@ -334,9 +334,9 @@ async def test_what_comes_too_late_for_a_next_step_starts_the_next_run(
         assert (await engine.history(second))[-1].text == "Answered."
 
 
-async def test_i5_a_repeated_close_finds_the_next_run_again(client: Client, database: Database, bench: Bench) -> None:
+async def test_i5_a_repeated_close_finds_the_next_run_again(client: Client, sqlite: Database, bench: Bench) -> None:
     """The answer of the attempt that ended the run was lost: the next attempt names the same next run, and makes no second."""
-    async with stack(client, database, bench.pay, model=ListModel(says("Pay.", PAY)), working=False) as engine:
+    async with stack(client, sqlite, bench.pay, model=ListModel(says("Pay.", PAY)), working=False) as engine:
         run = await engine.start()
         await send(engine, run, "and then?")
         order = CloseStepInput(run_id=run.id, status="failed", reason="gone", at=now(), error_class="bug")
@@ -346,7 +346,7 @@ async def test_i5_a_repeated_close_finds_the_next_run_again(client: Client, data
         assert first.next is not None
         assert first == second
         assert (await next_run(engine, run)).id == first.next.run_id
-        async with database.read() as conn:
+        async with sqlite.read() as conn:
             assert len(await runs.page(conn, limit=9)) == 2
 
 
@@ -375,13 +375,13 @@ async def test_i5_a_message_outlives_the_api_that_took_it(client: Client, sqlite
         assert bench.paid == []
 
 
-async def test_i15_a_message_that_no_one_sent_is_refused(client: Client, database: Database, bench: Bench) -> None:
+async def test_i15_a_message_that_no_one_sent_is_refused(client: Client, sqlite: Database, bench: Bench) -> None:
     """I15: one that was added, changed, or set back to waiting in the database steers no run, opens none, and the log says so.
 
     What was really sent to the same run is taken.
     """
     model = ListModel(says("Pay.", PAY), says("Done."), says("Again."), says("Never."))
-    async with stack(client, database, bench.pay, model=model, tampered="rows of messages are written") as engine:
+    async with stack(client, sqlite, bench.pay, model=model, tampered="rows of messages are written") as engine:
         run = await engine.start()
         request = await engine.request(run)
         await send(engine, run, "really", "inject")
@@ -390,14 +390,14 @@ async def test_i15_a_message_that_no_one_sent_is_refused(client: Client, databas
         assert changed is not None
         assert follows is not None
         table = metadata.tables["queued_messages"]
-        async with database.write() as conn:
+        async with sqlite.write() as conn:
             row = dict((await conn.execute(table.select().where(table.c.id == changed.id))).mappings().one())
             for how in ("queue", "inject", "supersede"):
                 planted = {**row, "id": f"msg_{how}", "text": "planted", "while_running": how, "sent_by": "otto"}
                 await conn.execute(table.insert().values(planted | {"created_at": "2026-01-01T00:00:00.000000+00:00"}))
             await conn.execute(table.update().where(table.c.id == changed.id).values(sent_by="otto"))
         await redeliver_earlier(engine.services)
-        async with database.read() as conn:
+        async with sqlite.read() as conn:
             assert (await requests.get(conn, request.id) or request).status == "pending"
         await engine.decide(request, "approve")
         following = await next_run(engine, run)
@@ -406,10 +406,10 @@ async def test_i15_a_message_that_no_one_sent_is_refused(client: Client, databas
         assert await user_texts(engine, following) == ["go", "really", "again"]
         refused = [each.payload["message_id"] for each in await engine.events(run) if each.type == "message.refused"]
         assert sorted(refused) == sorted(["msg_queue", "msg_inject", "msg_supersede", changed.id])
-        async with database.read() as conn:
+        async with sqlite.read() as conn:
             assert "queued_messages msg_" in str(await evidence.first_difference(conn, run.id))
             assert await evidence.first_difference(conn, following.id) is None
-        async with database.write() as conn:
+        async with sqlite.write() as conn:
             await conn.execute(table.update().where(table.c.id == follows.id).values(taken_at=None))
             assert await sent_messages.waiting(conn, following) == []
 

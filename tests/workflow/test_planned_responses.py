@@ -78,12 +78,12 @@ async def completed(engine: Stack, run: runs.Run) -> None:
 
 @pytest.mark.parametrize("kind", TOOLS)
 async def test_i14_only_what_runs_no_code_of_an_author_is_planned_before_it_is_stored(
-    client: Client, database: Database, kind: str
+    client: Client, sqlite: Database, kind: str
 ) -> None:
     """I14: a predicate, preview, precondition or validator is called once the response that was paid for is stored."""
     declared, expected = TOOLS[kind]
-    async with stack(client, database, declared, model=ListModel(says(PAY), says("Done."))) as engine:
-        with SqlCensus(database) as census:
+    async with stack(client, sqlite, declared, model=ListModel(says(PAY), says("Done."))) as engine:
+        with SqlCensus(sqlite) as census:
             run = await engine.start()
             await engine.request(run)
             await engine.idle(run)
@@ -91,16 +91,14 @@ async def test_i14_only_what_runs_no_code_of_an_author_is_planned_before_it_is_s
         await completed(engine, run)
 
 
-async def test_i14_an_attempt_that_repeats_another_stores_first(
-    client: Client, database: Database, bench: Bench
-) -> None:
+async def test_i14_an_attempt_that_repeats_another_stores_first(client: Client, sqlite: Database, bench: Bench) -> None:
     """I14: if planning took the first attempt's worker along, the next one pays once more, and never again."""
     model = ListModel(says(PAY), says(PAY))
-    async with stack(client, database, bench.pay, model=model, working=False) as engine:
+    async with stack(client, sqlite, bench.pay, model=model, working=False) as engine:
         run = await engine.start()
         environment = ActivityEnvironment()
         environment.info = replace(environment.info, attempt=2)
-        with SqlCensus(database) as census:
+        with SqlCensus(sqlite) as census:
             order = CallModelInput(run_id=run.id, step=1)
             plan = await environment.run(CallModel(engine.engine).call_model, order)
         owners = [each.owner.rsplit("/")[-1] for each in census.of_product if each.kind == "write"]
@@ -115,7 +113,7 @@ async def test_i14_an_attempt_that_repeats_another_stores_first(
 
 
 async def test_i5_a_plan_that_fails_leaves_the_response(
-    client: Client, database: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I5: if planning raises, the response is stored without its plan, and the model is not asked again."""
     wrapped, failures = Planner.plan, iter([ValueError("a bug"), ValueError("the same")])
@@ -127,7 +125,7 @@ async def test_i5_a_plan_that_fails_leaves_the_response(
 
     monkeypatch.setattr(Planner, "plan", plans)
     model = ListModel(says(PAY), says("Done."))
-    async with stack(client, database, bench.pay, model=model) as engine:
+    async with stack(client, sqlite, bench.pay, model=model) as engine:
         await completed(engine, await engine.start())
         assert (bench.paid, len(model.seen)) == ([5], 2)
 

@@ -67,11 +67,11 @@ async def all_requests(engine: Stack, run: runs.Run) -> list[Request]:
 
 
 async def test_i2_a_deny_rule_stored_after_the_approval_refuses_at_the_door(
-    client: Client, database: Database, bench: Bench
+    client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """I2: approved, and denied before it came to run: the handler does not start, and the model reads which rule."""
     policy = Policy(rule=[Rule(name="ok", verdict="allow", tools=["slow"])])
-    async with held_up(client, database, bench, PAY, policy=policy) as (engine, run):
+    async with held_up(client, sqlite, bench, PAY, policy=policy) as (engine, run):
         answer = await engine.decide(await engine.request(run), "approve")
         assert answer.status == "approved"
         await engine.store_rules(rule("closed", "deny"))
@@ -159,11 +159,11 @@ class CallLog(Hooks):
         return None
 
 
-async def test_i2_a_call_that_was_allowed_is_asked_after_all(client: Client, database: Database, bench: Bench) -> None:
+async def test_i2_a_call_that_was_allowed_is_asked_after_all(client: Client, sqlite: Database, bench: Bench) -> None:
     """I2: a rule stored since planning asks; hooks run, preview and precondition are taken, and it runs once approved."""
     payment = Payment()
     options = {"tools": [payment.pay()], "hooks": [CallLog(payment)]}
-    async with held_up(client, database, bench, PAY, **options) as (engine, run):
+    async with held_up(client, sqlite, bench, PAY, **options) as (engine, run):
         await engine.store_rules(rule("closed", "ask", more='risk = "high"\nquorum = 1'))
         payment.balance = 50
         bench.release.set()
@@ -174,7 +174,7 @@ async def test_i2_a_call_that_was_allowed_is_asked_after_all(client: Client, dat
         assert "It was allowed by 'ok'" in request.reason
         assert "Since noon." in request.reason
         assert (request.preview, request.precondition) == ("5 of 50", "50")
-        async with database.read() as conn:
+        async with sqlite.read() as conn:
             stored = await calls.get(conn, run.id, "p")
         assert stored is not None
         verdict = Verdict.model_validate_json(stored.verdict)
@@ -206,11 +206,11 @@ async def test_i6_a_call_that_is_asked_after_all_depends_on_what_was_shown(
 
 
 async def test_i5_a_late_question_whose_answer_was_lost_is_asked_once(
-    client: Client, database: Database, bench: Bench
+    client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """I5: the worker that opened the request is lost; the next one finds it, and a decision that came between counts."""
     payment = Payment()
-    async with held_up(client, database, bench, PAY, tools=[payment.pay()]) as (engine, run):
+    async with held_up(client, sqlite, bench, PAY, tools=[payment.pay()]) as (engine, run):
         await engine.store_rules(rule("closed", "ask"))
         lost = await ActivityEnvironment().run(RunTool(engine.engine)._redeem, RunToolInput(run_id=run.id, call="p"))
         assert isinstance(lost, AskAgain)

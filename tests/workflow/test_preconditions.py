@@ -112,10 +112,10 @@ async def test_what_is_unchanged_runs(client: Client, database: Database) -> Non
         assert [each.status for each in await requests_of(engine, run)] == ["approved"]
 
 
-async def test_i3_what_changed_is_asked_about_again(client: Client, database: Database) -> None:
+async def test_i3_what_changed_is_asked_about_again(client: Client, sqlite: Database) -> None:
     """I3, I6: the first approval runs nothing; the second request says what changed, and its approval runs the call once."""
     world = World(100)
-    async with stack(client, database, world.tool(), model=paying()) as engine:
+    async with stack(client, sqlite, world.tool(), model=paying()) as engine:
         run = await engine.start()
         first = await engine.request(run)
         world.balance = 3
@@ -346,14 +346,14 @@ async def ask_directly(engine: Stack, run: runs.Run) -> RunToolResult:
 
 
 @pytest.mark.parametrize("by_now", ["changed", "changed back", "unreadable"])
-async def test_i5_a_worker_killed_after_asking_again_asks_once(client: Client, database: Database, by_now: str) -> None:
+async def test_i5_a_worker_killed_after_asking_again_asks_once(client: Client, sqlite: Database, by_now: str) -> None:
     """I5, I3: a worker asks again and dies before the workflow gets the result, and the world changes again.
 
     The next attempt finds the request instead of asking again, and an operator decides it.
     """
     world = World(1)
     apart = f"apart-{secrets.token_hex(4)}"  # no worker polls there yet, so the test can be the worker that dies
-    async with stack(client, database, world.tool(task_queue=apart), model=paying()) as engine:
+    async with stack(client, sqlite, world.tool(task_queue=apart), model=paying()) as engine:
         run = await engine.start()
         first = await engine.request(run)
         await engine.decide(first, "approve", decision_id="first")

@@ -108,7 +108,7 @@ async def another_attempt(engine: Stack, run: runs.Run, call_id: str) -> str:
 
 
 async def test_i3_a_lost_call_that_happened_has_the_result_its_probe_found(
-    client: Client, database: Database, ledger: Ledger
+    client: Client, sqlite: Database, ledger: Ledger
 ) -> None:
     """I3: found by the handler's own key in an injected service; nothing starts again, and no one is asked what happened."""
 
@@ -120,7 +120,7 @@ async def test_i3_a_lost_call_that_happened_has_the_result_its_probe_found(
     services.register_value(Ledger, ledger)
     model = calling("gated", "free")
     tools = [ledger.lossy("gated", probe, ask=True), ledger.lossy("free", probe)]
-    async with stack(client, database, *tools, model=model, services=services, working=False) as engine:
+    async with stack(client, sqlite, *tools, model=model, services=services, working=False) as engine:
         run = await lose(engine, ledger, approve=1, starts=2)
         (gated,), (free,) = ledger.started["gated"], ledger.started["free"]
         ledger.paid = {gated: Receipt(paid=7, note="found"), free: Receipt(paid=8)}

@@ -101,10 +101,10 @@ async def test_one_rejection_is_a_veto(client: Client, database: Database, bench
 
 
 async def test_i4_no_one_counts_twice_and_a_repeat_gets_the_first_answer(
-    client: Client, database: Database, bench: Bench
+    client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """I4: a second approval of one person is a conflict; the same decision id is the same approval, also after the end."""
-    async with stack(client, database, bench.pay, model=paying(), policy=needing(2)) as engine:
+    async with stack(client, sqlite, bench.pay, model=paying(), policy=needing(2)) as engine:
         run = await engine.start()
         request = await engine.request(run)
         first = await engine.decide(request, "approve", by=ANN, decision_id="d-ann")
@@ -131,10 +131,10 @@ async def test_i4_no_one_counts_twice_and_a_repeat_gets_the_first_answer(
 
 
 async def test_i4_an_approval_is_taken_back_until_the_quorum_is_complete(
-    client: Client, database: Database, bench: Bench
+    client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """I4: it no longer counts, may be given again, and can't be taken back after the last one; the log accounts for all."""
-    async with stack(client, database, bench.pay, model=paying(), policy=needing(2)) as engine:
+    async with stack(client, sqlite, bench.pay, model=paying(), policy=needing(2)) as engine:
         run = await engine.start()
         request = await engine.request(run)
         first = await engine.decide(request, "approve", by=ANN, decision_id="d-ann", message="Fine.")

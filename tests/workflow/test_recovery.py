@@ -143,11 +143,11 @@ async def test_a_run_that_was_lost_before_its_first_step_begins(client: Client, 
 
 
 async def test_i5_a_waiting_run_is_decided_on_the_request_it_had(
-    client: Client, database: Database, bench: Bench
+    client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """I5: a decision counts while the workflow is lost; the model is not paid twice; a second recovery changes nothing."""
     model = ListModel(says("I pay.", PAY), DONE)
-    async with stack(client, database, bench.pay, model=model) as engine:
+    async with stack(client, sqlite, bench.pay, model=model) as engine:
         run = await engine.start()
         request = await engine.request(run)
         await lose(engine, run)
@@ -170,7 +170,7 @@ async def test_i5_a_waiting_run_is_decided_on_the_request_it_had(
 
 
 async def test_i3_i4_a_decided_call_runs_and_a_started_one_becomes_unknown(
-    client: Client, database: Database, bench: Bench
+    client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """I3, I4: a recorded decision counts and is not asked for again; a call that had started goes to a person.
 
@@ -179,7 +179,7 @@ async def test_i3_i4_a_decided_call_runs_and_a_started_one_becomes_unknown(
     """
     model = ListModel(says(WORK, PAY), DONE)
     limits = Limits(concurrency=1)
-    async with stack(client, database, working(bench), bench.pay, model=model, limits=limits) as engine:
+    async with stack(client, sqlite, working(bench), bench.pay, model=model, limits=limits) as engine:
         run = await engine.start()
         await bench.started.wait()
         request = await engine.request(run, tool="pay")

@@ -59,11 +59,11 @@ FORGED = {
 
 @pytest.mark.parametrize("forged", FORGED)
 async def test_i15_an_answer_that_no_one_gave_starts_nothing(
-    client: Client, database: Database, bench: Bench, forged: str
+    client: Client, sqlite: Database, bench: Bench, forged: str
 ) -> None:
     """I15: a call whose rows were changed to say that someone approved it as it is, or that it started, does not run."""
     name, values = FORGED[forged]
-    async with stack(client, database, bench.pay, model=paying(), tampered="a row is changed") as engine:
+    async with stack(client, sqlite, bench.pay, model=paying(), tampered="a row is changed") as engine:
         run = await engine.start()
         request = await engine.request(run)
         if forged == "approved":
@@ -71,7 +71,7 @@ async def test_i15_an_answer_that_no_one_gave_starts_nothing(
         elif forged != "started":
             await engine.record(request, "approve", decision_id="given")
         table = metadata.tables[name]
-        async with database.write() as conn:
+        async with sqlite.write() as conn:
             await conn.execute(update(table).where(table.c.run_id == run.id).values(**values))
             if forged == "started":
                 names = {"run_id": run.id, "tool_call_id": "c1", "digest": request.digest, "decision_id": None}

@@ -65,7 +65,7 @@ async def test_i15_old_results_and_then_all_content_go_unless_held(client: Clien
         assert (looked.tool_name, looked.result_kind) == ("look", "ok")
 
 
-async def test_i15_old_previews_go_and_the_log_agrees(client: Client, database: Database) -> None:
+async def test_i15_old_previews_go_and_the_log_agrees(client: Client, sqlite: Database) -> None:
     """I15: what people saw of a call besides its arguments goes; arguments, results and decisions stay; forks are possible."""
 
     def before(params: Query, _workspace: object) -> Preview:
@@ -77,16 +77,16 @@ async def test_i15_old_previews_go_and_the_log_agrees(client: Client, database: 
         return {"paid": params.text}
 
     script = Script(says("I pay.", call("pay", '{"text": "them"}', "c1")), says("Done."), says("Done."))
-    async with stack(client, database, pay, model=script) as engine:
+    async with stack(client, sqlite, pay, model=script) as engine:
         run = await engine.start("pay")
         request = await engine.request(run, tool="pay")
         assert request.preview == "preview of them"
         await engine.decide(request, "approve")
         run = await engine.ended(run)
-        assert await apply.run(database, [PREVIEWS], now() + 2 * DAY, by="clock") == {"previews": 1}
-        assert await apply.run(database, [PREVIEWS], now() + 2 * DAY, by="clock") == {"previews": 0}
-        await require_no_difference(database)
-        async with database.read() as conn:
+        assert await apply.run(sqlite, [PREVIEWS], now() + 2 * DAY, by="clock") == {"previews": 1}
+        assert await apply.run(sqlite, [PREVIEWS], now() + 2 * DAY, by="clock") == {"previews": 0}
+        await require_no_difference(sqlite)
+        async with sqlite.read() as conn:
             emptied = await requests.get(conn, request.id)
             (paid,) = await calls.of_run(conn, run.id)
         assert emptied is not None

@@ -28,11 +28,11 @@ async def retry(engine: Stack, run: runs.Run, key: str | None = None) -> runs.Ru
 
 
 async def test_i3_a_run_that_failed_continues_and_sends_nothing_twice(
-    client: Client, database: Database, bench: Bench
+    client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """The payment that ran is in the past of the retry, and the model continues from its result."""
     model = ListModel(says("Pay.", call("pay", '{"cents": 5}', "p")), GONE, says("Done."))
-    async with stack(client, database, bench.pay, model=model) as engine:
+    async with stack(client, sqlite, bench.pay, model=model) as engine:
         run = await engine.start()
         await engine.decide(await engine.request(run), "approve")
         failed = await engine.ended(run)

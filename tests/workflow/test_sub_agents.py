@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 import pytest
-from support.encryption import ALSO_ENCRYPTED
 from support.engine import OPERATOR, STARTER, Cast, ListModel, Script, Stack, call, says, stack, until
 from support.tools import Amount, Bench
 from temporalio.api.enums.v1 import EventType
@@ -433,11 +432,10 @@ async def test_two_children_at_once(client: Client, sqlite: Database, bench: Ben
         assert [part.tool_call_id for part in (await engine.history(run))[2].results] == ["d1", "d2"]
 
 
-@ALSO_ENCRYPTED
-async def test_i5_a_worker_restart_while_the_child_waits(client: Client, database: Database, bench: Bench) -> None:
+async def test_i5_a_worker_restart_while_the_child_waits(client: Client, sqlite: Database, bench: Bench) -> None:
     """I5: parent and child continue where they were, with another worker."""
     options = {"model": paying(), "working": False}
-    async with stack(client, database, sub_agent(agent_of("helper", bench.pay)), **options) as engine:
+    async with stack(client, sqlite, sub_agent(agent_of("helper", bench.pay)), **options) as engine:
         async with engine.worker():
             run = await engine.start()
             child = await engine.child(run, "d")

@@ -132,11 +132,11 @@ async def call_of(engine: Stack, run: runs.Run, tool_call_id: str) -> calls.Call
     return row
 
 
-async def test_i7_approved_and_edited_calls_reach_the_handler_decoded_once(client: Client, database: Database) -> None:
+async def test_i7_approved_and_edited_calls_reach_the_handler_decoded_once(client: Client, sqlite: Database) -> None:
     """I7: policy, preview, precondition, hooks, handler and presenter see objects decoded once; store and wire hold text."""
     shop = Shop()
     model = ListModel(says(call("ship", raw(), "c1"), call("ship", raw(price="2.50"), "c2")), says("Done."))
-    async with stack(client, database, shop.ship(), model=model, hooks=[shop]) as engine:
+    async with stack(client, sqlite, shop.ship(), model=model, hooks=[shop]) as engine:
         run = await engine.start()
         for _ in range(3):
             request = await engine.request(run)
@@ -208,13 +208,13 @@ async def test_i7_a_predicate_decides_on_decoded_values(client: Client, sqlite: 
         assert [each["content"] for each in sent(model.seen[1])[-2:]] == ['{"value":"EUR 0.70"}'] * 2
 
 
-async def test_i7_a_restart_between_planning_and_approval_changes_nothing(client: Client, database: Database) -> None:
+async def test_i7_a_restart_between_planning_and_approval_changes_nothing(client: Client, sqlite: Database) -> None:
     """I7: planned by one worker, approved while none runs, run by one that was not there: the store holds the text."""
     planner, shop = Shop(), Shop()
     model = ListModel(says(call("ship", raw(), "c1")), says("Done."))
     async with (
-        stack(client, database, shop.ship(), model=model, working=False) as restarted,
-        stack(client, database, planner.ship(), model=model, working=False) as engine,
+        stack(client, sqlite, shop.ship(), model=model, working=False) as restarted,
+        stack(client, sqlite, planner.ship(), model=model, working=False) as engine,
     ):
         restarted.task_queue = engine.task_queue
         async with engine.worker():
@@ -247,12 +247,12 @@ async def test_i7_each_attempt_decodes_the_models_text_again(client: Client, sql
 
 
 async def test_i7_a_fork_is_sent_the_recorded_result_and_decodes_its_own_calls(
-    client: Client, database: Database
+    client: Client, sqlite: Database
 ) -> None:
     """I7: of the past a fork sends the same bytes and runs nothing; its own call, edited, is decoded once."""
     shop = Shop()
     model = Script(says(call("ship", raw(), "c1")), says("Done."))
-    async with stack(client, database, shop.ship(), model=model, hooks=[shop]) as engine:
+    async with stack(client, sqlite, shop.ship(), model=model, hooks=[shop]) as engine:
         run = await engine.start()
         await edited(engine, run, await engine.request(run), raw(trail="operator"))
         await engine.ended(run)
@@ -278,11 +278,11 @@ async def test_i7_a_fork_is_sent_the_recorded_result_and_decodes_its_own_calls(
         assert len(await engine.history(run)) == 4
 
 
-async def test_i7_a_question_is_answered_in_transforming_types(client: Client, database: Database) -> None:
+async def test_i7_a_question_is_answered_in_transforming_types(client: Client, sqlite: Database) -> None:
     """I7: an answer is checked against its type and kept as the person sent it: nothing decodes it for the model."""
     ask = interaction_tool(name="ask", description="Ask.", params=Parcel, answer=Parcel)
     model = ListModel(says(call("ask", raw(), "c1")), says("Thanks."))
-    async with stack(client, database, ask, model=model) as engine:
+    async with stack(client, sqlite, ask, model=model) as engine:
         run = await engine.start()
         request = await engine.request(run, kind="question")
         assert request.input == raw()
@@ -311,7 +311,7 @@ SCHEMA: dict[str, JsonValue] = {
 }
 
 
-async def test_i7_a_tool_of_raw_json_schema_gets_what_was_sent(client: Client, database: Database) -> None:
+async def test_i7_a_tool_of_raw_json_schema_gets_what_was_sent(client: Client, sqlite: Database) -> None:
     """I7: JSON Schema describes and transforms nothing: the handler gets the JSON values, approved or edited."""
     handled: list[dict[str, JsonValue]] = []
 
@@ -323,7 +323,7 @@ async def test_i7_a_tool_of_raw_json_schema_gets_what_was_sent(client: Client, d
         name="ship", description="Ship.", parameters=SCHEMA, success=SCHEMA, ask=True, handler=handler
     )
     model = ListModel(says(call("ship", raw(), "c1"), call("ship", raw(price="2.50"), "c2")), says("Done."))
-    async with stack(client, database, ship, model=model) as engine:
+    async with stack(client, sqlite, ship, model=model) as engine:
         run = await engine.start()
         for _ in range(2):
             request = await engine.request(run)

@@ -47,11 +47,11 @@ async def all_requests(engine: Stack, run: runs.Run) -> list[Request]:
     ],
 )
 async def test_i2_what_would_be_asked_is_refused_and_the_refusal_says_what_would_allow_it(
-    client: Client, database: Database, bench: Bench, mode: Any, policy: Rule | None, says_what: list[str]
+    client: Client, sqlite: Database, bench: Bench, mode: Any, policy: Rule | None, says_what: list[str]
 ) -> None:
     """I2: no request is opened and nothing runs; what needs no asking runs; the model reads which rule would let it."""
     rules = None if policy is None else Policy(rule=[policy])
-    async with stack(client, database, bench.pay, bench.look, ask, model=doing(PAY, LOOK), policy=rules) as engine:
+    async with stack(client, sqlite, bench.pay, bench.look, ask, model=doing(PAY, LOOK), policy=rules) as engine:
         run = await engine.start(unattended=mode)
         assert (await engine.ended(run)).status == "completed"
         results = await engine.results(run)
