@@ -51,7 +51,7 @@ def test_the_last_stage_builds_nothing_and_is_not_root() -> None:
     assert not re.search(r"pip (install|download|wheel)|apt-get|curl|wget|git ", runs)
     users = [rest for name, rest in last if name == "USER"]
     assert users == [str(worker_security(render())["runAsUser"])]
-    assert {rest for name, rest in last if name == "COPY"} == {"--from=wheels /opt/turngate /opt/turngate"}
+    assert {rest for name, rest in last if name == "COPY"} == {"--from=built /opt/turngate /opt/turngate"}
 
 
 def test_what_is_copied_is_there_and_sent_to_the_build() -> None:
