@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Mapping
 from datetime import timedelta
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
@@ -21,7 +22,7 @@ from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, Secre
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from turngate.domain.errors import ConfigurationError
+from turngate.domain.errors import ConfigurationError, MissingExtraError
 from turngate.domain.text.sqlite_urls import sqlite_file, sqlite_url
 from turngate.runtime.locations import (
     data_dir_of_stack,
@@ -41,6 +42,7 @@ ALIKE: Final = 0.75
 """Of 1: how much a variable resembles a setting that it misspells, both without the prefix."""
 NO_SETTINGS: Final = frozenset({"TOKEN", "URL", "COMMAND", "APP", "APP_DIR"})
 """Variables of clients, of tools' processes and of the compose file."""
+OIDC_PACKAGES: Final = ("itsdangerous", "joserfc")
 PROVIDER_ADDRESS: Final = "_BASE_URL"
 """A model provider's address has a variable by the provider's name."""
 
@@ -334,6 +336,8 @@ class Settings(BaseSettings):
             raise ValueError("set either TURNGATE_OIDC_CLIENT_SECRET or TURNGATE_OIDC_CLIENT_SECRET_FILE")
         if "openid" not in self.oidc_scopes.split():
             raise ValueError("TURNGATE_OIDC_SCOPES must contain openid")
+        if not all(map(find_spec, OIDC_PACKAGES)):
+            raise MissingExtraError("The log-in by OpenID (TURNGATE_OIDC_ISSUER)", "oidc")
         return self
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from turngate.approvals_api.settings import OidcSettings, RateLimitSettings
 from turngate.cli import stores
 from turngate.cli.api_settings import api_settings
 from turngate.cli.main import app
-from turngate.domain.errors import ConfigurationError
+from turngate.domain.errors import ConfigurationError, MissingExtraError
 from turngate.runtime.settings import load_settings
 from turngate.store.access import people, sessions, tokens, users
 from turngate.store.access.passwords import verify_password
@@ -225,6 +226,15 @@ def test_half_an_openid_provider_is_refused(changes, says):
     with pytest.raises(ConfigurationError, match=says) as refused:
         load_settings(**{**OIDC, **changes})
     assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("package", ["itsdangerous", "joserfc"])
+def test_an_openid_provider_needs_its_extra(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without either of its packages, the settings are refused with the fix; without a provider, neither is needed."""
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=r"TURNGATE_OIDC_ISSUER.*extra 'oidc' is not installed.*pip install"):
+        load_settings(**OIDC)
+    assert load_settings().oidc_issuer is None
 
 
 def test_a_new_store_gives_people_ids() -> None:
