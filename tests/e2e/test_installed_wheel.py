@@ -44,7 +44,9 @@ class Built:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     into = tmp_path_factory.mktemp("dist")
-    subprocess.run([ROOT / "scripts" / "dist", into], env={**os.environ, "VENV": sys.prefix}, check=True)
+    # Built by the locked hatchling that is here, without a network.
+    offline = {**os.environ, "VENV": sys.prefix, "UV_NO_BUILD_ISOLATION": "1", "UV_OFFLINE": "1"}
+    subprocess.run([ROOT / "scripts" / "dist", into], env=offline, check=True)
     (wheel,), (client,), (archive,) = map(into.glob, ("turngate-*.whl", "turngate_client-*.whl", "*.tar.gz"))
     return Built(wheel, client, archive)
 
@@ -242,6 +244,7 @@ def test_the_wheel_asks_for_packages_by_name(built: Built) -> None:
         "embedded",
         "langchain",
         "mcp",
+        "oidc",
         "openai-agents",
         "postgres",
         "providers",
@@ -424,6 +427,19 @@ def test_an_extra_that_is_missing_is_named(installed: Installed, tmp_path: Path,
     done = installed.run("turngate", command, *(["true"] if command == "mcp-gateway" else []), cwd=tmp_path)
     assert done.returncode == 2
     assert f"the extra '{extra}' is not installed" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(("command", "code"), [("api", 2), ("doctor", 1)])
+def test_an_openid_provider_without_its_extra_is_refused_at_the_start(
+    installed: Installed, tmp_path: Path, command: str, code: int
+) -> None:
+    """Before a port is taken or a store is made."""
+    oidc = {"ISSUER": "https://login.example", "CLIENT_ID": "turngate", "CLIENT_SECRET": "s3cret"}
+    variables = {f"TURNGATE_OIDC_{name}": value for name, value in oidc.items()}
+    done = installed.run("turngate", command, "--data-dir", "data", cwd=tmp_path, **variables)
+    assert done.returncode == code
+    assert "the extra 'oidc' is not installed" in " ".join((done.stdout + done.stderr).split())
+    assert not (tmp_path / "data").exists()
 
 
 def test_the_demo_approved_fixes_the_project(installed: Installed, tmp_path: Path) -> None:

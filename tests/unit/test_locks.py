@@ -66,10 +66,7 @@ def wanted_by(lock: Path) -> list[Requirement]:
     project = pyproject()["project"]
     lines = list(project["dependencies"])
     if lock == RUN:
-        lines += [
-            *group("build"),
-            *(each for name in ("embedded", "postgres") for each in project["optional-dependencies"][name]),
-        ]
+        lines += [each for name in ("embedded", "postgres") for each in project["optional-dependencies"][name]]
     else:
         lines += group("dev") + (group("deploy") if lock == ALL else [])
         lines += [line for extra in project["optional-dependencies"].values() for line in extra]

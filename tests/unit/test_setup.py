@@ -22,23 +22,28 @@ rm -rf "$env"; mkdir -p "$env/bin" "$env/lib/python3.11/site-packages"
 echo "echo pip from $env" > "$env/bin/pip"
 cat > "$env/bin/python" <<'END'
 #!/bin/bash
-[[ "$1" == -c ]] && exit 0
+[[ "$1" == -c ]] && { echo "$0"; exit; }  # the wheel of pip that this Python brings
 here="$(cd "$(dirname "$0")/.." && pwd)"
 [[ "$2" == compileall ]] && exit
 [[ "$3" == --version ]] && { echo "pip from $here"; exit; }
-[[ "$5" == config ]] && { echo "$INDEX"; exit; }
-exec "$here/bin/installer" pip "${@:5}"
+[[ "$1" == */pip ]] && shift || shift 2
+[[ "$3" == config ]] && { echo "$INDEX"; exit; }
+exec "$here/bin/installer" pip "${@:3}"
 END
-cat > "$env/bin/uv" <<'END'
+mkdir -p "$env/.uv/bin"
+cat > "$env/.uv/bin/uv" <<'END'
 #!/bin/bash
 [[ -z "$UV_DEFAULT_INDEX" ]] || echo "index $UV_DEFAULT_INDEX" >> "$LOG"
-exec "$(dirname "$0")/installer" uv install "${@:7}"
+exec "$(dirname "$0")/../../bin/installer" uv install "${@:7}"
 END
 cat > "$env/bin/installer" <<'END'
 #!/bin/bash
 here="$(cd "$(dirname "$0")/.." && pwd)"
-called=("$@")
-[[ "${called[-2]}" != -r ]] || called[-1]="$(grep -o '^[a-z]*==1' "${called[-1]}" | xargs)"
+called=()
+for argument; do
+    [[ "${called[-1]:-}" != -r ]] || argument="$(grep -o '^[a-z]*==1' "$argument" | xargs)"
+    called+=("$argument")
+done
 [[ "${called[-1]}" != uv==1 || "$MISHAP" != "no uv" ]] || exit 1
 echo "${called[*]}" >> "$LOG"
 [[ "${called[-1]}" == uv==1 ]] || case "$MISHAP" in
@@ -48,21 +53,22 @@ echo "${called[*]}" >> "$LOG"
 esac
 mktemp -q "$here/lib/python3.11/site-packages/package.XXXXXX" >/dev/null
 END
-chmod +x "$env"/bin/*
+chmod +x "$env"/bin/* "$env"/.uv/bin/*
 """
 NEW = "venv"
-RUN_LOCK = ("aiosmtplib", "alembic", "anyio", "uv")
-DEV_LOCK = ("aiosmtpd", *RUN_LOCK, "pytest")
+RUN_LOCK = ("aiosmtplib", "alembic", "anyio")
+DEV_LOCK = ("aiosmtpd", *RUN_LOCK, "pip", "pytest", "uv")
 ENTRY = "{0}==1 \\\n    --hash=sha256:{0}\n    # via {0}\n"
-UV = "pip install --no-deps --require-hashes -r uv==1"
+UV = "pip install --upgrade --target .venv/.uv --no-deps --require-hashes -r uv==1"
+PIP = "pip install --no-deps --require-hashes -r pip==1"
 
 
 def all_of(lock: tuple[str, ...], tool: str = "uv") -> str:
-    """Return the call that installs the lock."""
-    return f"{tool} install --no-deps --require-hashes -r {' '.join(f'{name}==1' for name in lock)}"
+    """Return the call that installs the lock, and pip."""
+    return f"{tool} install --no-deps --require-hashes -r {' '.join(f'{name}==1' for name in lock)} -r pip==1"
 
 
-PROJECT = "uv install --no-deps --no-build-isolation -e ."
+PROJECT = "uv install --no-deps --build-constraint requirements-dev.lock -e ."
 RUN = [UV, all_of(RUN_LOCK), PROJECT]
 DEV = [UV, all_of(DEV_LOCK), PROJECT]
 
@@ -176,7 +182,7 @@ def test_a_moved_checkout_gets_an_environment_of_its_own(checkout: Checkout, lea
 def test_where_there_is_no_uv_pip_installs(checkout: Checkout) -> None:
     """As for a platform that uv has no files for."""
     lock = all_of(RUN_LOCK, "pip")
-    assert checkout.make("setup", "no uv") == [NEW, lock, PROJECT.replace("uv", "pip", 1)]
+    assert checkout.make("setup", "no uv") == [NEW, PIP, lock, PROJECT.replace("uv", "pip", 1)]
 
 
 def test_an_index_of_ones_own_is_passed_on(checkout: Checkout) -> None:
