@@ -8,9 +8,13 @@ from typing import Final
 MARK: Final = "zqhostile"
 """A word that no page of the product contains."""
 
+ADDED: Final = "zqadded"
+"""The name of an element and of an attribute that no page of the product has."""
+
 TEXTS: Final[dict[str, str]] = {
     "script": "<script>owned()</script><SCRIPT SRC=//evil.example/x.js></SCRIPT>",
     "closes the enclosing element": "</pre></textarea></title></option></select></bdi></code></script></style><b>",
+    "adds what no page has": f"<{ADDED}></{ADDED}> {ADDED}=1 \" {ADDED}=\" ' {ADDED}='",
     "event handler": '<img src=x onerror="owned()"><svg onload=owned()><body onpageshow=owned()>',
     "our own icon": '<svg class="icon" viewBox="0 0 16 16" aria-hidden="true"><path d="M3 8.5l3.5 3.5L13 4.5"></path></svg>',
     "leaves a double-quoted attribute": '" autofocus onfocus="owned()" x="',
@@ -73,6 +77,16 @@ def joined(texts: dict[str, str]) -> str:
 EVERYTHING: Final = joined(TEXTS)
 EVERYTHING_IN_JSON: Final = joined(TEXTS | IN_JSON)
 EVERYTHING_IN_RAW_JSON: Final = joined(TEXTS | IN_JSON | IN_RAW_JSON)
+
+
+SOME: Final = {
+    name: TEXTS[name]
+    for name in (
+        *("closes the enclosing element", "adds what no page has", "comment", "entity", "script address", "control"),
+        *("carriage return", "line separators", "bidi isolate left open", "zero width", "odd spaces"),
+    )
+}
+"""One text of each consequence for a page."""
 
 
 def tamed(text: str) -> str:

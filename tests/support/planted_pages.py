@@ -16,6 +16,7 @@ from support.html_forms import PostedPage
 from support.planted_rows import OPERATOR, plant
 from support.planted_text import Filling
 from support.playground import refund
+from support.statement_cache import compiled_once
 from temporalio.client import Client
 
 from turngate.approvals_api.app import create_app
@@ -23,6 +24,7 @@ from turngate.approvals_api.gateway.client import Gateway
 from turngate.approvals_api.http.authentication import SESSION_COOKIE
 from turngate.approvals_api.requests.views import request_detail
 from turngate.approvals_api.settings import ApiSettings
+from turngate.domain.digest import framed_sha256
 from turngate.domain.tools.tool import ToolManifest
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.access import sessions
@@ -284,10 +286,8 @@ async def pages_of(filling: Filling, template: Path, folder: Path) -> AsyncItera
 
     ``template``: a migrated SQLite file to copy. ``folder``: created for the copies.
     """
-    filled, empty = (Database(f"sqlite:///{file}") for file in _copies(template, folder))
+    filled, empty = _copies([await _planted(filling, template), template], folder)
     nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
-    async with filled.write() as conn:
-        await plant(conn, filling)
     playground = PlantedPlayground(filled, filling.text)
     async with (
         _client(filled, nowhere) as client,
@@ -299,9 +299,25 @@ async def pages_of(filling: Filling, template: Path, folder: Path) -> AsyncItera
     await empty.close()
 
 
-def _copies(template: Path, folder: Path) -> list[Path]:
+_PLANTED: set[Path] = set()
+
+
+def _copies(files: Sequence[Path], folder: Path) -> list[Database]:
     folder.mkdir()
-    return [Path(shutil.copy(template, folder / name)) for name in ("filled.db", "empty.db")]
+    copies = [shutil.copy(file, folder / f"{n}.db") for n, file in enumerate(files)]
+    return [compiled_once(Database(f"sqlite:///{copy}")) for copy in copies]
+
+
+async def _planted(filling: Filling, template: Path) -> Path:
+    """Return a copy of the template, next to it, with the rows in it. The next test with this filling gets the same file."""
+    file = template.with_name(f"{framed_sha256(filling.text, filling.in_json, filling.in_raw)}.db")
+    if file not in _PLANTED:
+        database = Database(f"sqlite:///{shutil.copy(template, file)}")
+        async with database.write() as conn:
+            await plant(conn, filling)
+        await database.close()
+        _PLANTED.add(file)
+    return file
 
 
 @asynccontextmanager

@@ -170,7 +170,10 @@ async def _put_request(put: Put, filling: Filling, name: str, columns: dict[str,
     at = {"run_id": columns.pop("run_id", "run_asking"), "tool_call_id": columns.pop("tool_call_id", f"call_{name}")}
     is_open = "status" not in columns
     if not of_another:
-        await put(tables.calls, **at, settled_at=None if is_open else THEN, **({"result": None} if is_open else {}))
+        call = {"settled_at": None, "result": None} if is_open else {"settled_at": THEN}
+        if "input" in columns:
+            call |= {"input": columns["input"], "edited_input": None}
+        await put(tables.calls, **at, **call)
     await put(tables.requests, id=f"rq_{name}", **at, **columns)
     if columns.get("decision_id"):
         outcome = "happened" if name == "resolved" else None

@@ -26,16 +26,16 @@ async def count(conn: Connection, table: object) -> int:
 
 
 async def test_planted_twins_are_among_the_nearest(database: Database) -> None:
-    """Of 100 calls that differ from one of 2,000 decided ones in a known way, 95 find it among the three nearest."""
-    decided = list(planted(2_000))
+    """Of 40 calls that differ from one of 600 decided ones in a known way, 38 find it among the three nearest."""
+    decided = list(planted(600))
     await store(database, decided)
     missed = []
     async with database.read() as conn:
-        for twin in twins(decided, 100):
+        for twin in twins(decided, 40):
             precedent = await precedent_of(conn, "rq_new", twin.tool_name, twin.input)
             if twin.of not in [each.request_id for each in precedent.nearest]:
                 missed.append(twin)
-    assert len(missed) <= 5, missed
+    assert len(missed) <= 2, missed
 
 
 async def test_decisions_are_counted_with_how_their_calls_ended(database: Database) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html.parser import HTMLParser
 
 import pytest
 from fastapi.routing import APIRoute
-from support.hostile_texts import EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON, MARK, TEXTS, tamed
+from support.hostile_texts import ADDED, IN_JSON, IN_RAW_JSON, MARK, SOME, TEXTS, joined, tamed
 from support.html_forms import PostedPage
 from support.icons import ICONS
 from support.planted_pages import STATES, pages_of
@@ -26,8 +28,8 @@ from turngate.cli.follow.request import show_request
 from turngate.cli.terminal import out
 from turngate.domain.text.hidden_text import has_hidden, is_hidden, marked_text, pieces
 from turngate.store.database import Database
+from turngate.wire.requests import RequestDetail
 
-HOSTILE = (EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON)
 NO_PAGES = {
     *("/livez", "/readyz", "/audit/export", "/runs/{run_id}/result.txt"),
     *("/login/oidc", "/login/oidc/callback", "/requests/{request_id}/reveal"),
@@ -107,26 +109,56 @@ class Page(HTMLParser):
         return [(tag, tuple(sorted(attributes))) for tag, attributes in self.elements]
 
 
+def hostile(texts: dict[str, str]) -> tuple[str, str, str]:
+    """What fills a column, a text inside JSON, and one inside a call's arguments."""
+    return joined(texts), joined(texts | IN_JSON), joined(texts | IN_JSON | IN_RAW_JSON)
+
+
 ICON_ELEMENTS = [each for icon in ICONS for each in Page(icon).elements]
 
 
-@pytest.fixture(scope="module")
-async def drawn(sqlite_template, tmp_path_factory):
-    """Serve every page twice: with all hostile texts in each field, and with the same texts made harmless."""
-    folder = tmp_path_factory.mktemp("hostile")
-    pages = []
-    for number, texts in enumerate((HOSTILE, tuple(map(tamed, HOSTILE)))):
-        async with pages_of(Filling(*texts), sqlite_template, folder / str(number)) as served:
-            pages.append({name: Page(await served.html(state)) for name, state in STATES.items()})
-    return pages
+@dataclass(frozen=True)
+class Drawn:
+    """The pages by the names of their states. ``harmless``: with the same texts made harmless; empty in the short suite."""
+
+    hostile: Mapping[str, Page]
+    harmless: Mapping[str, Page]
+    requests: Sequence[RequestDetail]
+
+
+async def pages_with(texts, template, folder):
+    """Return every page with these texts in each field, and some requests as a terminal gets them."""
+    names = ("approval", "diff", "command", "raw", "edited")
+    async with pages_of(Filling(*texts), template, folder) as served:
+        pages = {name: Page(await served.html(state)) for name, state in STATES.items()}
+        async with served.database.read() as conn:
+            return pages, [await request_detail(conn, f"rq_{name}") for name in names]
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(SOME, id="some"), pytest.param(TEXTS, id="all", marks=pytest.mark.exhaustive)]
+)
+async def drawn(request, sqlite_template, tmp_path_factory):
+    """Every page with hostile texts in each field; in the long suite with all texts, and with the same made harmless."""
+    folder, texts = tmp_path_factory.mktemp("hostile"), hostile(request.param)
+    pages, requests = await pages_with(texts, sqlite_template, folder / "hostile")
+    harmless = {}
+    if request.param is TEXTS:
+        harmless, _requests = await pages_with(tuple(map(tamed, texts)), sqlite_template, folder / "harmless")
+    return Drawn(pages, harmless, requests)
 
 
 @pytest.mark.parametrize("name", STATES)
 async def test_hostile_text_is_only_text(drawn, name):
-    """On every page in every state, elements and attributes are those for harmless text, and all addresses are local."""
-    hostile, harmless = drawn[0][name], drawn[1][name]
-    assert hostile.shape == harmless.shape
-    check_elements(hostile)
+    """On every page in every state, it adds no element and no attribute to those for harmless text; all addresses are local.
+
+    Every hidden character is spelled out wherever people read, and each text is in an element that isolates it.
+    """
+    page = drawn.hostile[name]
+    if drawn.harmless:
+        assert page.shape == drawn.harmless[name].shape
+    check_elements(page)
+    check_texts(page)
 
 
 def check_elements(page: Page) -> None:
@@ -137,6 +169,7 @@ def check_elements(page: Page) -> None:
         if attributes.get("class") == "icon" or (tag == "path" and "class" not in attributes):
             assert (tag, attributes) in ICON_ELEMENTS
     for tag, attributes in page.elements:
+        assert ADDED not in {tag, *attributes}, attributes
         assert tag not in {"iframe", "object", "embed", "base", "style", "math", "foreignobject"}
         if tag == "img":  # one stored image has its declared type, and is embedded in the page
             assert attributes["src"] == f"data:image/png;base64,{PIXEL}"
@@ -173,10 +206,8 @@ def test_a_hostile_picture_is_refused(html):
         check_elements(Page(html))
 
 
-@pytest.mark.parametrize("name", STATES)
-async def test_hostile_text_hides_nothing_and_is_isolated(drawn, name):
-    """Every hidden character is spelled out wherever people read, and each text is in an element that isolates it."""
-    page = drawn[0][name]
+def check_texts(page: Page) -> None:
+    """Assert that no text or attribute that people read hides a character, and that each hostile text is isolated."""
     for text, around in page.texts:
         if has_hidden(text) and not OWN_TEXTS & set(around):
             assert [hex(ord(each)) for each in set(text) if is_hidden(each)] == [], (around, text[:200])
@@ -201,8 +232,8 @@ def _is_seen(tag, attributes):
 
 
 async def test_the_hostile_texts_are_on_the_pages(drawn):
-    """The two tests above see pages full of such text: most states have it, in many places."""
-    places = {name: sum(MARK in text for text, _around in page.texts) for name, page in drawn[0].items()}
+    """The test above sees pages full of such text: most states have it, in many places."""
+    places = {name: sum(MARK in text for text, _around in page.texts) for name, page in drawn.hostile.items()}
     bare = {name for name, count in places.items() if count == 0}
     assert bare <= {name for name, state in STATES.items() if state.empty or not state.logged_in} | {"invalid"}
     assert places["approval"] > 40
@@ -225,7 +256,7 @@ def test_each_text_can_still_be_read(text):
 @pytest.mark.exhaustive
 async def test_the_form_survives_hostile_texts(sqlite_template, tmp_path):
     """Sent back untouched, the edit form of hostile arguments under a hostile schema changes nothing at all."""
-    filling = Filling(*HOSTILE)
+    filling = Filling(*hostile(TEXTS))
     async with pages_of(filling, sqlite_template, tmp_path / "form") as served:
         state = STATES["approval"]
         form = PostedPage(await served.html(state)).form("edit")
@@ -235,25 +266,18 @@ async def test_the_form_survives_hostile_texts(sqlite_template, tmp_path):
 
 def test_a_problem_document_hides_nothing():
     """A problem that quotes hostile text is JSON of its own type, and a reader of its source sees every character."""
-    answer = problem_response(
-        409, "x", EVERYTHING_IN_RAW_JSON, {"errors": [{"message": EVERYTHING_IN_RAW_JSON}], "n": 1}
-    )
+    text = hostile(TEXTS)[2]
+    answer = problem_response(409, "x", text, {"errors": [{"message": text}], "n": 1})
     assert answer.headers["content-type"] == "application/problem+json"
     assert not [each for each in answer.body.decode() if is_hidden(each)]
     document = json.loads(answer.body)
-    assert document["detail"] == document["errors"][0]["message"] == EVERYTHING_IN_RAW_JSON
+    assert document["detail"] == document["errors"][0]["message"] == text
 
 
-async def test_a_terminal_shows_a_request_and_hides_nothing(sqlite_template, tmp_path, capsys):
+async def test_a_terminal_shows_a_request_and_hides_nothing(drawn, capsys):
     """Printed by the command line, a request can send the terminal only visible characters."""
-    async with (
-        pages_of(Filling(*HOSTILE), sqlite_template, tmp_path / "terminal") as served,
-        served.database.read() as conn,
-    ):
-        names = ("approval", "diff", "command", "raw", "edited")
-        details = [await request_detail(conn, f"rq_{name}") for name in names]
     out.cache_clear()
-    for detail in details:
+    for detail in drawn.requests:
         show_request(detail)
         terminal.line((detail.tool_name, "bold"), detail.agent_words)
         terminal.table(["a", "b"], [[detail.tool_name, (detail.input, "red")]])

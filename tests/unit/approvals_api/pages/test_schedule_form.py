@@ -27,6 +27,12 @@ async def pages(sqlite_template: Path, tmp_path: Path) -> AsyncIterator[Pages]:
         yield served
 
 
+@pytest.fixture
+async def empty(pages: Pages) -> str:
+    """The form before anything is typed."""
+    return (await pages.client.get("/schedules/new")).text
+
+
 async def stored(pages: Pages, name: str) -> Schedule | None:
     async with pages.database.read() as conn:
         return await schedules.find(conn, name)
@@ -37,10 +43,9 @@ async def send(pages: Pages, page: str, changes: Mapping[str, str], path: str = 
     return await pages.client.post(path, data={**PostedPage(page).form("schedule").sent, **changes})
 
 
-async def test_a_schedule_is_stored_after_its_next_fires_were_shown(pages: Pages) -> None:
+async def test_a_schedule_is_stored_after_its_next_fires_were_shown(pages: Pages, empty: str) -> None:
     """The first press shows five fires and stores nothing; the second stores it. A changed timetable is shown again first."""
-    empty = await pages.client.get("/schedules/new")
-    first = await send(pages, empty.text, GOOD)
+    first = await send(pages, empty, GOOD)
     assert first.status_code == 200
     assert first.text.count("<li><time") == 5
     assert await stored(pages, "report") is None
@@ -55,18 +60,18 @@ async def test_a_schedule_is_stored_after_its_next_fires_were_shown(pages: Pages
     assert (schedule.unattended_asks, schedule.overlap, schedule.paused_at) == ("park", "skip", None)
 
 
-async def test_the_next_fires_name_the_clock_changes(pages: Pages) -> None:
+async def test_the_next_fires_name_the_clock_changes(pages: Pages, empty: str) -> None:
     """What a clock change skips or repeats is on the page before the schedule is stored."""
     night = {"timetable/cron": "30 2 * * *", "timetable/time_zone": "Europe/Berlin"}
-    page = await send(pages, (await pages.client.get("/schedules/new")).text, {**GOOD, **night})
+    page = await send(pages, empty, {**GOOD, **night})
     assert "02:30 does not exist, so it is skipped" in page.text
     assert "02:30 comes twice, so it fires twice" in page.text
     assert await stored(pages, "report") is None
 
 
-async def test_a_schedule_can_begin_paused(pages: Pages) -> None:
+async def test_a_schedule_can_begin_paused(pages: Pages, empty: str) -> None:
     """It is paused from its first moment, so nothing fires before someone resumes it."""
-    first = await send(pages, (await pages.client.get("/schedules/new")).text, {**GOOD, "paused": "yes"})
+    first = await send(pages, empty, {**GOOD, "paused": "yes"})
     await send(pages, first.text, {})
     schedule = await stored(pages, "report")
     assert schedule is not None
@@ -74,59 +79,55 @@ async def test_a_schedule_can_begin_paused(pages: Pages) -> None:
     assert (schedule.paused_by, schedule.revision) == ("ada", 1)
 
 
-@pytest.mark.parametrize(
-    ("changes", "control"),
-    [
-        ({"name": "a b"}, "name"),
-        ({"name": "1pay"}, "name"),
-        ({"input": " "}, "input"),
-        ({"agent": "gone"}, "agent"),
-        ({"timetable/cron": "61 * * * *"}, "timetable/cron"),
-        ({"timetable/cron": ""}, "timetable/cron"),
-        ({"timetable/time_zone": "Mars/Base"}, "timetable/time_zone"),
-        ({"timetable/time_zone": "../etc"}, "timetable/time_zone"),
-        ({"timetable/ends_at": "2001-01-01T00:00"}, "timetable/ends_at"),
-        ({"timetable/starts_at": "soon"}, "timetable/starts_at"),
-        ({"timetable/jitter_seconds": "-1"}, "timetable/jitter_seconds"),
-        ({"timetable/jitter_seconds": "999999999"}, "timetable/jitter_seconds"),
-        ({"kind": "every"}, "timetable/every_seconds"),
-        ({"kind": "every", "timetable/every_seconds": "1e3"}, "timetable/every_seconds"),
-        ({"kind": "every", "timetable/every_seconds": "0"}, "timetable/every_seconds"),
-        ({"catch_up_seconds": "1"}, "catch_up_seconds"),
-        ({"conversation": "continue", "overlap": "allow"}, "overlap"),
-        ({"workspace": "/no/such/folder"}, "workspace"),
-        ({"model": "no such"}, "model"),
-        ({"notes": "n" * 3_000}, "notes"),
-    ],
-)
-async def test_what_does_not_fit_is_marked_and_nothing_is_lost(
-    pages: Pages, changes: dict[str, str], control: str
-) -> None:
+WRONG: list[tuple[dict[str, str], str]] = [
+    ({"name": "a b"}, "name"),
+    ({"input": " "}, "input"),
+    ({"agent": "gone"}, "agent"),
+    ({"timetable/cron": "61 * * * *"}, "timetable/cron"),
+    ({"timetable/cron": ""}, "timetable/cron"),
+    ({"timetable/time_zone": "Mars/Base"}, "timetable/time_zone"),
+    ({"timetable/time_zone": "../etc"}, "timetable/time_zone"),
+    ({"timetable/ends_at": "2001-01-01T00:00"}, "timetable/ends_at"),
+    ({"timetable/starts_at": "soon"}, "timetable/starts_at"),
+    ({"timetable/jitter_seconds": "-1"}, "timetable/jitter_seconds"),
+    ({"timetable/jitter_seconds": "999999999"}, "timetable/jitter_seconds"),
+    ({"kind": "every"}, "timetable/every_seconds"),
+    ({"kind": "every", "timetable/every_seconds": "1e3"}, "timetable/every_seconds"),
+    ({"kind": "every", "timetable/every_seconds": "0"}, "timetable/every_seconds"),
+    ({"catch_up_seconds": "1"}, "catch_up_seconds"),
+    ({"conversation": "continue", "overlap": "allow"}, "overlap"),
+    ({"workspace": "/no/such/folder"}, "workspace"),
+    ({"model": "no such"}, "model"),
+    ({"notes": "n" * 3_000}, "notes"),
+]
+"""What is typed, and the control that it doesn't fit."""
+
+
+async def test_what_does_not_fit_is_marked_and_nothing_is_lost(pages: Pages, empty: str) -> None:
     """The complaint is at its control, everything that was typed is there, and nothing is stored."""
-    typed = {**GOOD, "notes": "for the team", **changes}
-    if control == "name" and changes["name"] == "1pay":  # a name that another schedule has is known when it is stored
-        first = await send(pages, (await pages.client.get("/schedules/new")).text, typed)
-        answer = await send(pages, first.text, {})
-    else:
-        answer = await send(pages, (await pages.client.get("/schedules/new")).text, typed)
-    assert answer.status_code in {409, 422}
-    assert f'id="{control}-complaint"' in answer.text
-    sent = PostedPage(answer.text).form("schedule").sent
-    assert {name: sent.get(name) for name in typed} == typed
+
+    async def marked(page: str, typed: dict[str, str], control: str) -> None:
+        answer = await send(pages, page, typed)
+        assert answer.status_code in {409, 422}, typed
+        assert f'id="{control}-complaint"' in answer.text, typed
+        sent = PostedPage(answer.text).form("schedule").sent
+        assert {name: sent.get(name) for name in typed} == typed
+
+    for changes, control in WRONG:
+        await marked(empty, {**GOOD, "notes": "for the team", **changes}, control)
+    forged = await send(pages, empty, {**GOOD, "overlap": "never"})
+    assert (forged.status_code, 'id="overlap-complaint"' in forged.text) == (422, True), (
+        "the form offers no such option"
+    )
+    taken = {**GOOD, "name": "1pay"}  # that another schedule has a name is known when it is stored
+    await marked((await send(pages, empty, taken)).text, taken, "name")
     async with pages.database.read() as conn:
         assert {each.name for each in await schedules.page(conn, limit=10)} <= {"1pay", "2pay"}
 
 
-async def test_an_option_that_the_form_does_not_offer_is_refused(pages: Pages) -> None:
-    """A forged option is marked at its control, and nothing is stored."""
-    answer = await send(pages, (await pages.client.get("/schedules/new")).text, {**GOOD, "overlap": "never"})
-    assert answer.status_code == 422
-    assert 'id="overlap-complaint"' in answer.text
-
-
-async def test_a_form_without_its_token_changes_nothing(pages: Pages) -> None:
+async def test_a_form_without_its_token_changes_nothing(pages: Pages, empty: str) -> None:
     """A form that another site sends is refused."""
-    form = PostedPage((await pages.client.get("/schedules/new")).text).form("schedule")
+    form = PostedPage(empty).form("schedule")
     first = await pages.client.post("/schedules/new", data={**form.sent, **GOOD})
     again = {**PostedPage(first.text).form("schedule").sent, "csrf_token": "forged"}
     answer = await pages.client.post("/schedules/new", data=again)
@@ -134,9 +135,9 @@ async def test_a_form_without_its_token_changes_nothing(pages: Pages) -> None:
     assert await stored(pages, "report") is None
 
 
-async def test_a_schedule_is_changed_on_its_page(pages: Pages) -> None:
+async def test_a_schedule_is_changed_on_its_page(pages: Pages, empty: str) -> None:
     """Other fields are saved at once; a new timetable is shown first; someone else's newer change is not overwritten."""
-    await send(pages, (await send(pages, (await pages.client.get("/schedules/new")).text, GOOD)).text, {})
+    await send(pages, (await send(pages, empty, GOOD)).text, {})
     schedule = await stored(pages, "report")
     assert schedule is not None
     path = f"/schedules/{schedule.id}/edit"
@@ -185,9 +186,9 @@ def test_an_untouched_form_changes_nothing(timetable: Timetable) -> None:
     assert (change.unattended, change.overlap, change.catch_up_seconds) == ("rules", "buffer_one", 60)
 
 
-async def test_a_form_says_that_a_text_hides_something(pages: Pages) -> None:
+async def test_a_form_says_that_a_text_hides_something(pages: Pages, empty: str) -> None:
     """A task with characters that no one can see in a form is announced above it."""
     typed = {**GOOD, "input": "pay\u202e", "timetable/cron": "x"}
-    answer = await send(pages, (await pages.client.get("/schedules/new")).text, typed)
+    answer = await send(pages, empty, typed)
     assert "The task has characters that can't be seen" in answer.text
     assert "can't be seen" not in (await send(pages, answer.text, {"input": "pay\nnow"})).text
