@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from time import monotonic
+from time import thread_time
 from typing import Final
 
 from pydantic import ValidationError
@@ -41,7 +41,7 @@ MAX_CALLS: Final = 1_000
 MAX_CALL_CHARS: Final = 50_000
 """Calls with longer arguments are left out: judging a thousand of them would take too long."""
 SECONDS: Final = 3.0
-"""After this time a preview says what it has seen so far."""
+"""Of processor time for judging: a preview says then what it has seen so far. How busy the machine is changes no answer."""
 AT_ONCE: Final = 50
 EXAMPLES: Final = 20
 EXAMPLE_CHARS: Final = 300
@@ -81,7 +81,7 @@ async def preview_rule(
     tool = rule.tools[0] if len(rule.tools) == 1 and _WILD.isdisjoint(rule.tools[0]) else None
     concerned = [each for each in (rule, _named(before, replacing or rule.name)) if each is not None]
     trial = _Trial(world=world, before=before, after=after, concerned=concerned)
-    begun, batch = monotonic(), list[RecordedCall]()
+    batch = list[RecordedCall]()
     whole = True
     async for call in recorded_calls.newest(
         services.database, limit=MAX_CALLS, tool=tool, max_chars=MAX_CALL_CHARS, with_origins=trial.needs_origins
@@ -90,7 +90,7 @@ async def preview_rule(
         if len(batch) == AT_ONCE:
             await asyncio.to_thread(trial.judge, batch)
             batch = []
-            if monotonic() - begun > SECONDS:
+            if trial.seconds > SECONDS:
                 whole = False
                 break
     await asyncio.to_thread(trial.judge, batch)
@@ -196,7 +196,10 @@ class _Changed:
 
 @dataclass(kw_only=True)
 class _Trial:
-    """Calls judged without and with a rule. ``concerned``: the rule, and the one that it replaces."""
+    """Calls judged without and with a rule.
+
+    ``concerned``: the rule, and the one that it replaces. ``seconds``: of processor time, so far.
+    """
 
     world: World
     before: Policy
@@ -204,6 +207,7 @@ class _Trial:
     concerned: Sequence[Rule]
     looked_at: int = 0
     unjudged: int = 0
+    seconds: float = 0.0
     changed: list[_Changed] = field(default_factory=list)
 
     @property
@@ -212,6 +216,7 @@ class _Trial:
 
     def judge(self, batch: Sequence[RecordedCall]) -> None:
         """Count these calls, and keep those whose answer changes. Bounded per call, and off the event loop."""
+        begun = thread_time()
         for call in batch:
             self.looked_at += 1
             if not any(rule.is_about(tool=call.tool, agent=call.agent) for rule in self.concerned):
@@ -227,6 +232,7 @@ class _Trial:
             was = call.verdict if isinstance(before, Unjudged) or call.verdict.grant_id is not None else before
             if was.answer != now.answer:
                 self.changed.append(_Changed(call=call, was=was.answer, now=now.answer))
+        self.seconds += thread_time() - begun
 
 
 def _named(policy: Policy, name: str) -> Rule | None:
