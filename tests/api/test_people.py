@@ -11,7 +11,7 @@ import re
 import secrets
 import subprocess
 import sys
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,15 +96,58 @@ async def stored(database: Database) -> dict[str, str]:
     return cells
 
 
+TERMINAL = """
+import json, os, sys
+from typer.testing import CliRunner
+from turngate.cli.main import app
+from turngate.wire import people
+
+for typed in sys.stdin:
+    batch, out = json.loads(typed), []
+    os.environ.update(TURNGATE_TOKEN=batch["token"])
+    if not batch["token"]:
+        del os.environ["TURNGATE_TOKEN"]
+    for words in batch["lines"]:
+        people.MEMORY.names.clear()
+        people.MEMORY.ids.clear()
+        answer = CliRunner().invoke(app, words)
+        out.append((answer.exit_code, answer.output + (repr(answer.exception) if answer.exit_code else "")))
+    print(json.dumps(out), flush=True)
+"""
+MOST_BYTES = 2**26
+"""That all commands print."""
+
+
+@contextlib.asynccontextmanager
+async def terminal_of(database: Database, url: str, directory: Path) -> AsyncIterator[Any]:
+    """A process that runs each line of commands that it reads: a command has its own memory of names."""
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("TURNGATE_")},
+        "TURNGATE_DATA_DIR": str(directory),
+        "TURNGATE_DATABASE_URL": database.url,
+        "TURNGATE_API_URL": url,
+        "NO_COLOR": "1",
+        "COLUMNS": "400",
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", TERMINAL, env=environment, stdin=-1, stdout=-1, limit=MOST_BYTES
+    )
+    yield process
+    assert process.stdin is not None
+    process.stdin.close()
+    assert await process.wait() == 0
+
+
 @dataclass
 class Office:
-    """An API with its pages, an engine, and two people in it."""
+    """An API with its pages, an engine, a terminal, and two people in it."""
 
     database: Database
     engine: Stack
     app: FastAPI
     url: str
     directory: Path
+    terminal: Any
     ids: dict[str, str] = field(default_factory=dict)
     also: list[str] = field(default_factory=list)
     answers: dict[str, str] = field(default_factory=dict)
@@ -154,30 +197,10 @@ class Office:
         await self.engine.ended(row)
 
     async def commands(self, *lines: Sequence[str], token: str = "") -> list[tuple[int, str]]:
-        """Type commands in a process of their own, which knows no names yet; return exit code and output of each."""
-        program = (
-            "import json, sys\nfrom typer.testing import CliRunner\nfrom turngate.cli.main import app\n"
-            "from turngate.wire import people\nout = []\n"
-            "for words in json.load(sys.stdin):\n"
-            "    people.MEMORY.names.clear(); people.MEMORY.ids.clear()\n"
-            "    answer = CliRunner().invoke(app, words)\n"
-            "    out.append((answer.exit_code, answer.output + (repr(answer.exception) if answer.exit_code else '')))\n"
-            "print('\\n' + json.dumps(out))\n"
-        )
-        environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("TURNGATE_")},
-            "TURNGATE_DATA_DIR": str(self.directory),
-            "TURNGATE_DATABASE_URL": self.database.url,
-            "TURNGATE_API_URL": self.url,
-            "NO_COLOR": "1",
-            "COLUMNS": "400",
-        } | ({"TURNGATE_TOKEN": token} if token else {})
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", program, env=environment, stdin=-1, stdout=-1, stderr=-1
-        )
-        out, err = await process.communicate(json.dumps(lines).encode())
-        assert process.returncode == 0, err.decode()[-3000:]
-        return [(code, text) for code, text in json.loads(out.decode().splitlines()[-1])]
+        """Type commands in the process of a terminal, which knows no names yet; return exit code and output of each."""
+        self.terminal.stdin.write(json.dumps({"lines": lines, "token": token}).encode() + b"\n")
+        answers = json.loads(await self.terminal.stdout.readline())
+        return [(code, text) for code, text in answers]
 
     async def id_of(self, name: str) -> str:
         async with self.database.read() as conn:
@@ -451,7 +474,9 @@ async def test_a_name_is_in_one_table_and_goes_from_everywhere(
         contextlib.AsyncExitStack() as after,
     ):
         app = create_app(database=database, gateway=gateway, settings=ApiSettings(workspaces=ANYWHERE))
-        office = Office(database, engine, app, await after.enter_async_context(serving(app)), tmp_path)
+        url = await after.enter_async_context(serving(app))
+        terminal = await after.enter_async_context(terminal_of(database, url, tmp_path))
+        office = Office(database, engine, app, url, tmp_path, terminal)
         notifying = asyncio.create_task(keep_notifying(database, engine.services.feed, (webhook_channel(receiver),)))
         await office.add(RARE)
         await office.add(OTHER)
