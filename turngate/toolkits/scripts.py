@@ -12,8 +12,13 @@ import os
 import posixpath
 import re
 import shutil
+import sys
 import tempfile
+import textwrap
+import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from importlib.machinery import all_suffixes
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -27,6 +32,8 @@ from turngate.toolkits.text_files import MAX_TEXT_BYTES, content_stamp
 from turngate.toolkits.workspace import Place
 
 MAX_SCRIPTS: Final = 20
+MAX_LOOK_SECONDS: Final = 1.0
+"""Of the processor's time, for looking which paths are files; what is in them is bounded by their number and size."""
 UNCERTAIN: Final = "What this command runs isn't known: it may run other files than those shown, or files that change."
 _SOURCING: Final = frozenset({"source", "."})
 _RUN_FILES: Final = SHELLS | _SOURCING | {"make", "gmake", "bun", "deno", "pwsh"}
@@ -42,11 +49,38 @@ _PLAIN_NAME: Final = re.compile(r"\.?\w[\w.@+ -]*")
 _AGAIN: Final = re.compile(r"\b(?:for|while|until|select|trap)\b")
 """Where one of them is in a line, it may enter a directory more than once."""
 _CODE: Final = re.compile(r"-[a-z]*c")
-_HIDDEN: Final = "(not shown: "
 _PROGRAM: Final = b"\x7fELF"
-_MODULE: Final = re.compile(r"-[bBdEhiIOPqsSuvVx?]*m(.*)", re.DOTALL)
+_MODULE: Final = re.compile(r"-[bBdEhiIOPqsSuvVx?R]*m(.*)", re.DOTALL)
+_VALUE_FOLLOWS: Final = re.compile(r"-[bBdEhiIOPqsSuvVx?R]*[WXQ]|--check-hash-based-pycs")
+_SUFFIXES: Final = tuple(
+    dict.fromkeys(
+        each.replace(f"-3{sys.version_info.minor}", f"-3{minor}") for each in all_suffixes() for minor in range(8, 16)
+    )
+)
+"""Of what Python imports: the command's may be another version than the worker's."""
+_MOST_PARTS: Final = 20
+"""Of a module's name; and the most words that may be one."""
+_ADDED: Final = {
+    **dict.fromkeys(
+        ("node", "bun", "tsx", "ts-node"), (".js", ".cjs", ".mjs", ".json", ".node", ".ts", ".tsx", "/index.js")
+    ),
+    "perl": (".pm",),
+    "ruby": (".rb", ".so"),
+    "lua": (".lua",),
+}
+"""What an interpreter adds to a name to find its file."""
+_LOADING: Final = {
+    "node": re.compile(r"-\w*r|--(?:require|import|loader|experimental-loader)"),
+    "perl": re.compile(r"-[a-ln-zA-LN-Z]*I|-[mM]-?b?lib"),
+    "ruby": re.compile(r"-[a-qs-zA-Z]*I"),
+    "lua": re.compile(r"-\w*l"),
+    "php": re.compile(r"-\w*[cd]"),
+}
+"""How options begin that load files which no word names."""
 _RUN_THEIR_FILE: Final = frozenset({"pdb", "cProfile", "profile", "trace", "runpy", "coverage"})
 _MOST_DIRECTORIES: Final = 20
+
+Names = tuple[str, ...]
 
 
 class Script(NamedTuple):
@@ -73,8 +107,8 @@ class Scripts(NamedTuple):
         return {script.place.relative: script.stamp for script in self.files}
 
     def texts(self) -> str:
-        """Return what the copies of those that may run say, each below its name."""
-        return "".join(f"\n\n--- {each.place.relative}\n{_text(each)}" for each in self.files if each.runs)
+        """Return what the copies of those that may run say, each below its name. Only lines that name one aren't indented."""
+        return "".join(f"\n\n--- {_quoted(each)}\n{indented(_text(each))}" for each in self.files if each.runs)
 
 
 class _NamedPaths(NamedTuple):
@@ -107,96 +141,135 @@ class _CommandPaths(NamedTuple):
 def find(command: str, workspace: Path, copies: Path | None = None) -> Scripts:
     """Return each script that a command names and that exists; a command that can't be read is taken word by word.
 
-    Looks at the disk: at most ``MAX_SCRIPTS`` files. ``copies``: a directory in which those that may run are copied, unless they
-    are too large.
+    Looks at the disk: at most ``MAX_SCRIPTS`` files and ``MAX_LOOK_SECONDS``. ``copies``: a directory in which those that may
+    run are copied, unless they are too large.
     """
-    reading, looks = _read(command, workspace), _Looks(workspace, copies)
-    certain, running = not reading.doubtful, list[_NamedPaths]()
+    commands, looks = read_command(command), _Looks(workspace, copies)
+    reading = _read(command, commands, looks)
+    certain, running, sourced = not reading.doubtful, 0, set[Names]()
     for naming in reading.namings:
         present = looks.files(naming, reading.directories, runs=True)
         if naming.script is None:
             certain = certain and len(present) <= naming.most
         else:
             certain = certain and present == {looks.file(naming.directory / naming.script, runs=True)}
-        running += [naming] if present else []
-    certain = certain and not looks.hides_text()
-    if len(running) > 1:  # what is sourced may change which ones the others are
-        certain = certain and all(looks.only_sets_variables(naming) for naming in running if naming.is_sourced)
+        running += bool(present)
+        sourced |= present if naming.is_sourced else set()
+    certain = certain and looks.has_only_text()
+    if running > 1:  # what is sourced may change which ones the others are
+        certain = certain and all(map(looks.only_sets_variables, sourced))
     for naming in reading.namings:
         looks.files(naming, reading.directories, runs=False)
     return Scripts(list(looks.scripts.values()), certain and not looks.is_full)
 
 
 class _Looks:
-    """What was found in the workspace so far. ``is_full``: there were more scripts than are compared."""
+    """What was found in the workspace so far. ``is_full``: there may be more, for which no one looks."""
 
     def __init__(self, workspace: Path, copies: Path | None) -> None:
-        self.scripts: dict[tuple[str, ...], Script] = {}
+        self.scripts: dict[Names, Script] = {}
         self.is_full = False
         self._workspace, self._copies = workspace, copies
+        self._until = time.thread_time() + MAX_LOOK_SECONDS
 
-    def files(self, naming: _NamedPaths, directories: list[Path], *, runs: bool) -> set[object]:
+    def files(self, naming: _NamedPaths, directories: list[Path], *, runs: bool) -> set[Names]:
         """Look for those paths of a program that it may run, or for the others; return which files there are."""
-        paths = [directory / path for path in naming.paths if naming.runs(path) is runs for directory in directories]
-        return {self.file(path, runs=runs) for path in paths} - {None}
+        paths = (directory / path for path in naming.paths if naming.runs(path) is runs for directory in directories)
+        files = (self.file(path, runs=runs) for path in itertools.takewhile(self._may_look, paths))
+        return {file for file in files if file is not None}
 
-    def file(self, path: Path, *, runs: bool) -> object:
+    def file(self, path: Path, *, runs: bool) -> Names | None:
         """Keep a file of the workspace. Return what is the same for each of its names; None: there is no such file."""
+        if not self._may_look() or not os.path.isfile(self._workspace / path):  # noqa: PTH113 - no error for what is no path
+            return None
         copy = self._copies / str(len(self.scripts)) if self._copies is not None and runs else None
         try:
             place = Place.inside(self._workspace, str(path))
             if place.parts in self.scripts:
                 return place.parts
-            is_full = len(self.scripts) == MAX_SCRIPTS
-            stamp = content_stamp(place, None if is_full else copy)
-        except ToolFailure:  # a directory, or outside the workspace
+            self.is_full = len(self.scripts) == MAX_SCRIPTS
+            started = time.thread_time()
+            stamp = None if self.is_full else content_stamp(place, copy)
+            self._until += time.thread_time() - started
+        except ToolFailure:  # outside the workspace
             return _system_file(self._workspace / path)
         if stamp is None:
             return None
-        self.is_full = self.is_full or is_full
-        if not is_full:
-            self.scripts[place.parts] = Script(place, stamp, runs, copy if copy is not None and copy.exists() else None)
+        self.scripts[place.parts] = Script(place, stamp, runs, copy if copy is not None and copy.exists() else None)
         return place.parts
 
-    def hides_text(self) -> bool:
-        """Tell whether some of what may run can't be shown: it is too large, or no text."""
-        if self._copies is None:
-            return False
-        return any(script.runs and _text(script).startswith(_HIDDEN) for script in self.scripts.values())
+    def on_path(self, program: str) -> str | None:
+        """Return the file of the workspace that the PATH leads to; None: it leads elsewhere, or to what the worker runs from."""
+        if not self._may_look():
+            return None
+        path = os.pathsep.join(str(self._workspace / each) for each in os.get_exec_path())
+        file = Path(shutil.which(program, path=path) or "/")
+        place = Path(os.path.realpath(file.parent), file.name)
+        in_workspace = place.is_relative_to(os.path.realpath(self._workspace)) and not LOADED_FILES.holds(place)
+        return str(place) if in_workspace else None
 
-    def only_sets_variables(self, sourced: _NamedPaths) -> bool:
+    def _may_look(self, _path: object = None) -> bool:
+        self.is_full = self.is_full or time.thread_time() > self._until
+        return not self.is_full
+
+    def has_only_text(self) -> bool:
+        """Tell whether all that may run can be shown as what it is: it is text, and not too large."""
+        return self._copies is None or all(_is_text(script) for script in self.scripts.values() if script.runs)
+
+    def only_sets_variables(self, sourced: Names) -> bool:
         """Tell whether what the copy of a sourced file says changes nothing about which files the line runs."""
-        path = str(sourced.directory / (sourced.script or ""))
-        try:
-            script = self.scripts.get(Place.inside(self._workspace, path).parts)
-        except ToolFailure:
-            return False
+        script = self.scripts.get(sourced)
         commands = None if script is None else read_command(_text(script))
         if not isinstance(commands, Commands) or commands.doubts:
             return False
         return all(not each.words or each.words[0].text == "export" for each in commands.simple)
 
 
-def _system_file(path: Path) -> str | None:
+def _system_file(path: Path) -> Names | None:
     """Return the real place of a file where no agent writes, of those that a command sees; None: it is no such file."""
     real = os.path.realpath(path)
     shared = ("/dev/", "/proc/", "/tmp/", "/var/tmp/", f"{os.path.realpath(tempfile.gettempdir())}/")  # noqa: S108
-    return real if os.path.isfile(real) and not real.startswith(shared) else None  # noqa: PTH113 - as realpath
+    return (real,) if os.path.isfile(real) and not real.startswith(shared) else None  # noqa: PTH113 - as realpath
+
+
+def _content(script: Script) -> bytes | None:
+    """Return what a script holds; None: it is too large."""
+    if script.copy is None or script.copy.stat().st_size > MAX_TEXT_BYTES:
+        return None
+    return script.copy.read_bytes()
 
 
 def _text(script: Script) -> str:
     """Return what a script says, whatever bytes it has: a shell runs a line although a later one is no text."""
-    if script.copy is None or script.copy.stat().st_size > MAX_TEXT_BYTES:
+    content = _content(script)
+    if content is None:
         return "(not shown: too large)"
-    content = script.copy.read_bytes()
     if content.startswith(_PROGRAM):
         return "(not shown: a program, which is no text)"
     return content.decode(errors="replace").replace("\0", "\N{SYMBOL FOR NULL}")
 
 
-def _read(command: str, workspace: Path) -> _CommandPaths:
+def _is_text(script: Script) -> bool:
+    """Tell whether a script is what is shown of it. Python runs a program that is packed after lines of text."""
+    content = _content(script)
+    with suppress(UnicodeDecodeError):
+        return content is not None and "\0" not in content.decode()
+    return False
+
+
+def indented(text: str) -> str:
+    """Return a text of which no line looks like one that names a script."""
+    return textwrap.indent(text, "    ", lambda _line: True)
+
+
+def _quoted(script: Script) -> str:
+    name = script.place.relative
+    return name if name.isprintable() else ascii(name)
+
+
+def _read(command: str, commands: Commands | Unparsable, looks: _Looks) -> _CommandPaths:
     """Read what a command names, and which directories it enters."""
-    commands, top = read_command(command), Path()
+    top = Path()
     if isinstance(commands, Unparsable):
         return _CommandPaths([_any_word(command)], [top], doubtful=True)
     doubts = set(commands.doubts).difference(map(doubt_of_unread, _SOURCING))  # what is sourced is read here
@@ -205,13 +278,14 @@ def _read(command: str, workspace: Path) -> _CommandPaths:
     for simple in commands.simple:
         if _enters(simple):
             entering.append(simple)
+        if _enters(simple) and len(directories) < _MOST_DIRECTORIES:
             paths = _all_paths(word.text or "" for word in simple.own_words[1:])
-            directories += [start / path for path in paths for start in (here, top)]
+            entered = [start / path for path in paths for start in (here, top)]
+            directories = list(dict.fromkeys([*directories, *entered]))
             here = here / paths[0] if paths else here
-        namings += _named_by(simple, here, workspace)
+        namings += _named_by(simple, here, looks)
     unclear = not _is_plain(command, commands, entering) and not all(naming.runs_none for naming in namings)
-    directories = list(dict.fromkeys(directories))[:_MOST_DIRECTORIES]
-    return _CommandPaths(namings, directories, bool(doubts) or unclear)
+    return _CommandPaths(namings, directories[:_MOST_DIRECTORIES], bool(doubts) or unclear)
 
 
 def _any_word(command: str) -> _NamedPaths:
@@ -244,14 +318,14 @@ def _is_plain_cd(command: SimpleCommand) -> bool:
     return all(_PLAIN_NAME.fullmatch(each) for each in names)
 
 
-def _named_by(command: SimpleCommand, directory: Path, workspace: Path) -> Iterator[_NamedPaths]:
+def _named_by(command: SimpleCommand, directory: Path, looks: _Looks) -> Iterator[_NamedPaths]:
     if not command.words:
         return
     program = command.words[0].text or ""
     name = posixpath.basename(program)  # not Path.name: that of "." is empty
     if "/" in program:
         yield _NamedPaths(directory, [program, name], script=program)
-    elif (on_path := _on_path(program, workspace)) is not None:
+    elif (on_path := looks.on_path(program)) is not None:
         yield _NamedPaths(directory, [on_path], script=on_path)
     name = interpreter(name) or name
     if name not in _RUN_FILES and interpreter(name) is None:
@@ -264,18 +338,10 @@ def _named_by(command: SimpleCommand, directory: Path, workspace: Path) -> Itera
         yield from _of_module(*module, directory)
 
 
-def _on_path(program: str, workspace: Path) -> str | None:
-    """Return the file of the workspace that the PATH leads to; None: it leads elsewhere, or to what the worker runs from."""
-    path = os.pathsep.join(str(workspace / each) for each in os.get_exec_path())
-    file = Path(shutil.which(program, path=path) or "/")
-    place = Path(os.path.realpath(file.parent), file.name)
-    in_workspace = place.is_relative_to(os.path.realpath(workspace)) and not LOADED_FILES.holds(place)
-    return str(place) if in_workspace else None
-
-
 def _given_to(name: str, texts: list[str], directory: Path) -> _NamedPaths:
     """Return what the arguments of a shell, an interpreter or the like name."""
-    paths = _all_paths(texts)
+    paths = _all_paths(texts, _ADDED.get(name, ()))
+    loads = name in _LOADING and any(map(_LOADING[name].match, texts))
     while texts and name in _FLAGS and _FLAGS[name].fullmatch(texts[0]):
         texts = texts[1:]
     first = texts[0] if texts else ""
@@ -283,35 +349,42 @@ def _given_to(name: str, texts: list[str], directory: Path) -> _NamedPaths:
         return _NamedPaths(directory, paths, runs_none=True)
     if first and name in _RUN_THE_FIRST and first not in _WORDS and not first.startswith(("-", "+")):
         return _NamedPaths(directory, [first, *paths], script=first, is_sourced=name in _SOURCING)
-    most = -1 if name in _SOURCING else int(name in _RUN_FILES - SHELLS)
+    most = -1 if name in _SOURCING or loads else int(name in _RUN_FILES - SHELLS)
     return _NamedPaths(directory, paths, most=most)
 
 
 def _module_of(texts: list[str]) -> tuple[str, list[str]] | None:
     """Return the module that Python runs, and what that is given; None: it runs none."""
+    is_value = False
     for at, text in enumerate(texts):
-        if (match := _MODULE.fullmatch(text)) is not None:
-            named = [each for each in (match.group(1), *texts[at + 1 :]) if each]
-            return (named[0], named[1:]) if named else None
-        if not text.startswith("-"):
+        if not is_value and (match := _MODULE.fullmatch(text)) is not None:
+            name, *arguments = [match[1]] * bool(match[1]) + texts[at + 1 :] or [""]
+            return name, arguments
+        if not is_value and not text.startswith("-"):
             return None
+        is_value = not is_value and _VALUE_FOLLOWS.fullmatch(text) is not None
     return None
 
 
 def _of_module(name: str, arguments: list[str], directory: Path) -> Iterator[_NamedPaths]:
-    """Return the files that a module is, if it is one of the workspace, and what it is given; some run that.
+    """Return the files that a module is, if it is one of the workspace, and what it is given; some run that, as a module too.
 
     Of a module of the workspace it is never certain what runs: Python may take a compiled file in place of its text.
     """
     runs_given = name in _RUN_THEIR_FILE
     yield _NamedPaths(directory, _all_paths(arguments), most=int(runs_given), runs_none=not runs_given)
-    path, *above = [*itertools.accumulate(name.split("."), "{}/{}".format)][::-1]
-    files = [f"{path}.py", f"{path}/__main__.py", *(f"{each}/__init__.py" for each in (path, *above))]
-    yield _NamedPaths(directory, files)
+    modules = [name, *(arguments if runs_given else ())]
+    for module in modules[:_MOST_PARTS]:
+        parts = module.split(".")
+        paths = [*itertools.accumulate(parts[:_MOST_PARTS], "{}/{}".format)]
+        stems = [*paths, *(f"{each}/__init__" for each in paths), f"{paths[-1]}/__main__"]
+        files = [f"{stem}{suffix}" for stem in stems for suffix in _SUFFIXES]
+        is_whole = module and max(len(parts), len(modules)) <= _MOST_PARTS
+        yield _NamedPaths(directory, files, most=0 if is_whole else -1)
 
 
-def _all_paths(words: Iterable[str]) -> list[str]:
-    return [path for word in words for path in _paths_in(word)]
+def _all_paths(words: Iterable[str], added: tuple[str, ...] = ()) -> list[str]:
+    return [f"{path}{ending}" for word in words for path in _paths_in(word) for ending in ("", *added)]
 
 
 def _paths_in(word: str) -> list[str]:

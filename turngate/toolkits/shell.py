@@ -111,7 +111,7 @@ def _preview_command(params: BashParams, workspace: Path | None) -> Preview:
         return Preview.command(*_argv(params))
     with tempfile.TemporaryDirectory() as copies:
         named = scripts.find(params.command, workspace, Path(copies).resolve())
-        text = f"bash -c\n{params.command}{named.texts()}"
+        text = f"bash -c\n{scripts.indented(params.command)}{named.texts()}"
     depends_on: JsonValue = {"scripts": {**named.stamps}} if named.files else None
     if not named.certain:
         return Preview(kind="warned", text=f"{scripts.UNCERTAIN}\n\n{text}", depends_on=depends_on)

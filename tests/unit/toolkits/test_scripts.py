@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import importlib.machinery
+import io
 import json
 import os
 import threading
+import time
+import zipfile
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -38,6 +42,13 @@ def work(tmp_path: Path) -> Path:
     for name in ("__init__", "__main__", "tool"):
         (root / f"pkg/{name}.py").touch()
     (root / "machine-code").write_bytes(b"\x7fELF\0")
+    packed = io.BytesIO(b"print('harmless')\n#")
+    with zipfile.ZipFile(packed, "a") as archive:
+        archive.writestr("__main__.py", "print('what runs')\n")
+    (root / "packed.py").write_bytes(packed.getvalue())
+    (root / "latin.sh").write_bytes(b"echo caf\xe9\n")
+    for name in ("app.js", "mod.lua", "lib.rb", "Lib.pm"):
+        (root / name).touch()
     (root / "link.sh").symlink_to("x.sh")
     (root / "leads-out.sh").symlink_to("../outside.sh")
     return root
@@ -73,6 +84,14 @@ NAMED = [
     ("python3 -m pkg.tool", {"pkg/__init__.py", "pkg/tool.py"}),
     ("python3 -m pkg", {"pkg/__init__.py", "pkg/__main__.py"}),
     ("python3 -m cProfile x.py", {"x.py"}),
+    ("python3 -m cProfile -m x", {"x.py"}),
+    ("python3 -X dev -W d -m x", {"x.py"}),
+    ("python3 --check-hash-based-pycs always -m x", {"x.py"}),
+    ("node -r ./app -e 1", {"app.js"}),
+    ("node app", {"app.js"}),
+    ("lua -l mod -e 1", {"mod.lua"}),
+    ("ruby -r./lib -e 1", {"lib.rb"}),
+    ("perl -I. -MLib -e1", {"Lib.pm"}),
 ]
 NOT_NAMED = [
     "ls x.sh",
@@ -154,6 +173,17 @@ UNCERTAIN = [
     "cd sub && python3 -um pkg.tool",
     # What runs can't be shown.
     "./machine-code",
+    "python3 packed.py",
+    "sh latin.sh",
+    # An interpreter finds a file by less than its name, or where no word says.
+    "python3 -X dev -m x",
+    "python3 -m cProfile -m x",
+    "python3 -m $module x.py",
+    "node app",
+    "node -r ./app -e 1",
+    "node -r anything -e 1",
+    "perl -Isub -MAny -e1",
+    "ruby -rlib -I. -e 1",
     # The file is not plain.
     ". missing",
     ". sub",
@@ -214,6 +244,44 @@ def test_i6_each_file_that_may_be_meant_is_compared(command: str, expected: set[
     assert scripts.find(command, work).stamps.keys() >= expected
 
 
+@pytest.mark.parametrize("suffix", importlib.machinery.all_suffixes())
+@pytest.mark.parametrize("stem", ["json", "json/__init__", "json/tool", "json/tool/__init__", "json/tool/__main__"])
+def test_i6_whatever_python_imports_as_a_module_is_found(stem: str, suffix: str, work: Path) -> None:
+    """A package of the workspace in place of Python's, a file in place of a package, compiled or not: compared and uncertain."""
+    file = work / f"{stem}{suffix}"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    named = scripts.find("python3 -m json.tool notes.txt", work)
+    assert (f"{stem}{suffix}" in named.stamps, named.certain) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"python3 -m {'.'.join('a' * 20_000)}",
+        *(
+            pytest.param(command, marks=pytest.mark.exhaustive)
+            for command in (
+                "".join(f"cd d{at}; cd ..; " for at in range(20)) + "sh " + " ".join(f"w{at}" for at in range(8_000)),
+                "; ".join([f"python3 -m {'.'.join('abcdefghij')}"] * 2_000),
+                "python3 -m pdb " + " ".join(f"w{at}" for at in range(10_000)),
+                "sh -x " + "x.sh " * 10_000,
+                ". ./.env; " * 5_000,
+                "sh -x " + " ".join(f"{'loop/' * 8}x{at}.sh" for at in range(1_000)),
+            )
+        ),
+    ],
+    ids=lambda command: command[:12],
+)
+def test_i14_looking_for_scripts_is_bounded(command: str, work: Path) -> None:
+    """No command that the parser takes keeps a thread looking; beyond the bound, what runs isn't known."""
+    (work / "loop").symlink_to("./" * 2_000)
+    (work / ".env").write_text("A=1\n" * 10_000)
+    started = time.thread_time()
+    assert not scripts.find(command, work).certain
+    assert time.thread_time() - started < 4 * scripts.MAX_LOOK_SECONDS
+
+
 def test_i6_more_scripts_than_are_compared_make_a_warning(work: Path) -> None:
     """A command that names more scripts than are compared is shown with the warning."""
     for at in range(scripts.MAX_SCRIPTS + 1):
@@ -264,18 +332,29 @@ def test_the_text_of_a_script_is_shown(work: Path) -> None:
     assert bash.preview is not None
     preview = bash.preview(BashParams(command="sh x.sh"), work)
     assert preview is not None
-    assert preview.text == "bash -c\nsh x.sh\n\n--- x.sh\ntext of x.sh\n"
+    assert preview.text == "bash -c\n    sh x.sh\n\n--- x.sh\n    text of x.sh\n"
     plain = bash.preview(BashParams(command="ls"), work)
     assert plain is not None
     assert plain.kind == "command"
     (work / "x.sh").write_text("a\n" * 100_000 + "the last line")
     long = bash.preview(BashParams(command="sh x.sh"), work)
     assert long is not None
-    assert long.text.endswith("a\nthe last line")
+    assert long.text.endswith("    a\n    the last line")
     (work / "x.sh").write_bytes(b"echo payload # \xff\0\n")
     odd = bash.preview(BashParams(command="sh x.sh"), work)
     assert odd is not None
-    assert odd.text.endswith("--- x.sh\necho payload # \N{REPLACEMENT CHARACTER}\N{SYMBOL FOR NULL}\n")
+    assert odd.text.endswith("--- x.sh\n    echo payload # \N{REPLACEMENT CHARACTER}\N{SYMBOL FOR NULL}\n")
+
+
+def test_i6_no_name_and_no_text_looks_like_the_beginning_of_a_script(work: Path) -> None:
+    """What the preview says of scripts can't be imitated by their names, their text or the command."""
+    (work / "a\n\n--- z.sh\necho harmless").write_text("echo evil\n\n--- c.sh\r--- d.sh\u2028--- e.sh\n")
+    assert bash.preview is not None
+    preview = bash.preview(BashParams(command="sh $'a\\n\\n--- z.sh\\necho harmless' '\n--- y.sh\n'"), work)
+    assert preview is not None
+    assert [line for line in preview.text.splitlines() if line.startswith("---")] == [
+        "--- 'a\\n\\n--- z.sh\\necho harmless'"
+    ]
 
 
 def test_i6_a_program_of_the_workspace_on_the_path_is_shown(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
