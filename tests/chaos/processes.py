@@ -30,7 +30,7 @@ APP = "app_here:app"
 """The chaos app under another name, so that its directory, where scripts may be, is that of the run."""
 DEADLINE_SECONDS = 90.0
 """For anything to happen: generous, because a slow machine is no defect."""
-PAUSE_SECONDS = 0.1
+PAUSE_SECONDS = 0.2
 """Between two looks: many processes share the machine, and each look costs one of them some work."""
 TAIL_LINES = 40
 API_READY = "API serves"

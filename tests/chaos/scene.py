@@ -61,7 +61,7 @@ class Scene:
         """How often the API could not be asked, or said that Temporal or the store was away."""
         self._ledger = ledger
         self._database_url = database_url
-        self._store = Database(database_url)
+        self.store = Database(database_url)
         self._clients: dict[str, Iterator[TurngateClient]] = {}
         self._opened: list[TurngateClient] = []
         self._decided: set[str] = set()
@@ -126,7 +126,7 @@ class Scene:
         deadline = time.monotonic() + DEADLINE_SECONDS
         while True:
             try:
-                async with self._store.write() as conn:
+                async with self.store.write() as conn:
                     await agents.publish_model_names(conn, Profiles(), (), task_queue=spec[-200:], declared=[spec])
             except (UnavailableError, SQLAlchemyError, OSError):
                 if time.monotonic() > deadline:
@@ -318,7 +318,7 @@ class Scene:
         return evidence
 
     async def close(self) -> None:
-        await self._store.close()
+        await self.store.close()
         for client in self._opened:
             await client.aclose()
 

@@ -16,7 +16,6 @@ from http import HTTPStatus
 
 import instants
 import pytest
-from evidence import text_of
 from killer import Killer
 from load import Load
 from operators import Operators
@@ -32,9 +31,10 @@ HELD = (*ONCE, "reserved", "looked")
 SHORT_HEARTBEAT = {"TURNGATE_HEARTBEAT_TIMEOUT_SECONDS": "2"}
 NOTICED_SECONDS = 15.0
 """The promise, with default settings."""
-GATED = 10
+GATED = 6
 """Calls that wait for a person, of the chapter with the random kills."""
-KILLING_SECONDS = 8.0
+HARM = 4
+"""Kills and named instants of that chapter."""
 RUNS = 4
 """Of the chapter with the named instants: while one waits for a heartbeat timeout, another continues."""
 INSTANTS_SECONDS = 300.0
@@ -104,22 +104,6 @@ async def seconds_until_asked(on: Scene, run_id: str) -> float:
 async def killed(on: Scene, *names: str) -> None:
     await on.processes.kill(*names)
     on.processes.start(*names)
-
-
-async def test_i4_the_api_is_killed_between_identical_decisions(opening: Opening) -> None:
-    """I4: one decision id has one answer across a killed API, and a later operator learns who won."""
-    on = opening.on
-    run = await on.start("edited", [order("pay", "draft")])
-    request = await on.request(run)
-    edit = text_of(order("pay", "edited", amount=7)["input"])
-    first = await on.decide(request, "edit", args=edit, key="edit-it")
-    assert (first.http, first.status) == (HTTPStatus.OK, "approved")
-    await killed(on, "api")
-    assert await on.decide(request, "edit", args=edit, key="edit-it") == first
-    late = await on.decide(request, "reject", key="another", by="bob")
-    assert (late.http, late.code, late.winner) == (HTTPStatus.CONFLICT, "already_decided", "edit-it")
-    await on.completed(run)
-    assert (len(on.starts("draft")), len(on.starts("edited"))) == (0, 1)
 
 
 @pytest.mark.alone
@@ -303,23 +287,6 @@ async def test_i3_i5_a_stopped_worker_hands_over(opening: Opening) -> None:
     assert [len(on.starts(name)) for name in runs] == [1, 2, 1]
 
 
-async def test_i4_i5_a_decision_without_a_worker_is_kept(opening: Opening) -> None:
-    """I4, I5: decided while no worker runs, by two people at once, each several times: one wins, once, and both learn it."""
-    on = opening.on
-    run = await on.start("absent", [order("pay", "absent")])
-    request = await on.request(run)
-    await on.processes.kill("worker")
-    sent = [("thrice", "approve", "ann")] * 3 + [("never", "reject", "bob")]
-    answers = await asyncio.gather(*(on.decide(request, verb, key=key, by=by) for key, verb, by in sent))
-    won, lost = [HTTPStatus.OK], [HTTPStatus.CONFLICT]
-    approved = answers[0].http == HTTPStatus.OK
-    assert [answer.http for answer in answers] == (won * 3 + lost if approved else lost * 3 + won)
-    assert on.starts("absent") == []
-    on.processes.start("worker")
-    await on.completed(run)
-    assert len(on.starts("absent")) == approved
-
-
 async def test_i3_i5_random_kills(opening: Opening) -> None:
     """I3, I5: a few runs while processes are killed, stopped and started at random; the next test holds them to account.
 
@@ -328,20 +295,23 @@ async def test_i3_i5_random_kills(opening: Opening) -> None:
     seed = os.environ.get("CHAOS_SEED") or str(secrets.randbelow(1_000_000))
     print(f"CHAOS_SEED={seed}")
     on, wanted = opening.on, scripts(seed, GATED)
-    killer = Killer(on, seed, heartbeat_seconds=2)
-    asyncio.get_running_loop().call_later(KILLING_SECONDS, killer.enough)
+    killer, before = Killer(on, seed, heartbeat_seconds=2), on.processes.kills
+
+    async def harmed() -> bool:
+        return on.processes.kills + killer.hits.total() >= before + HARM
+
     async with asyncio.timeout(4 * DEADLINE_SECONDS), asyncio.TaskGroup() as everybody:
         killing = everybody.create_task(killer.work((0.5, 1.5)))
         deciding = everybody.create_task(Operators(on, seed).work())
-        await Load(on, wanted, seed).work()
+        loading = everybody.create_task(Load(on, wanted, seed).work())
+        await until(harmed, f"{HARM} kills", seconds=4 * DEADLINE_SECONDS)
         killer.enough()
-        await killing
+        await asyncio.gather(loading, killing)
         deciding.cancel()
-    assert sum(killer.hits.values()) + on.processes.kills > 0
 
 
 async def test_i1_i2_i3_i4_i5_i6_nothing_contradicts(opening: Opening) -> None:
     """I1 to I6: store, ledger, workflow histories and answers of all that happened here are of one mind."""
     evidence = await opening.on.audit()
-    assert opening.on.processes.kills >= 9
+    assert opening.on.processes.kills >= 7
     assert len(evidence.ledger) >= 20

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from run import migrated
-from scene import asked_after_the_effect, scene
 from support.engine import ListModel, Stack, call, says, stack, until
 from support.postgres_server import Cluster
 from support.tools import Bench
@@ -67,13 +64,6 @@ async def test_i3_i4_i5_kill_dash_nine_of_postgresql(client: Client, cluster: Cl
         assert {each.attempts for each in (await on.executions(run)).values()} == {1}
         assert is_reconciled(await on.history(run))
     await database.close()
-
-
-async def test_i3_a_call_that_took_effect_and_never_reported_it(cluster: Cluster, tmp_path: Path) -> None:
-    """I3: its time was over, or it raised, and ``kill -9`` of its worker came before the question, or right after it."""
-    async with scene(tmp_path, heartbeat_seconds=2, database_url=await migrated(cluster)) as on:
-        await asked_after_the_effect(on, "wire", "unknown-not-asked")
-        await asked_after_the_effect(on, "debit", "asked-not-reported")
 
 
 async def waiting(on: Stack, run: runs.Run, count: int) -> list[requests.Request]:
