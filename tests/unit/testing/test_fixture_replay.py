@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -31,9 +31,10 @@ from turngate.domain.errors import ConfigurationError, ModelError
 from turngate.domain.policy.judge import ANSWER_SCHEMA, call_in_question
 from turngate.domain.runs.fixtures import Fixture, FixtureCall, FixtureEnd, FixtureFormError, parse_fixture
 from turngate.domain.tools.results import Failure, Ok
-from turngate.models.port import ModelRequest
+from turngate.models.port import LanguageModel, ModelRequest
+from turngate.models.scripted import ScriptedModel
 from turngate.recording import NotExportableError, record
-from turngate.testing import replay_fixture, running_app
+from turngate.testing import RunningApp, replay_fixture, running_app
 from turngate.testing.harness import STARTER
 from turngate.testing.replay import RecordedModel, _recorded_answer
 from turngate.testing.report import ReplayedRun, compare
@@ -61,10 +62,13 @@ def test_without_a_loop(turngate_replay):
 
 
 class Recorded(NamedTuple):
-    """Two runs of one conversation as fixtures, and the records of the first."""
+    """Two runs of one conversation as fixtures, and the records of the first; a run that fails, and two retries of it."""
 
     first: Fixture
     later: Fixture
+    failed: Fixture
+    failed_again: Fixture
+    retried: Fixture
     run: RunDetail
     messages: list[MessageView]
     requests: dict[str, RequestDetail]
@@ -73,11 +77,32 @@ class Recorded(NamedTuple):
         return record(run or self.run, self.messages if messages is None else messages, self.requests)
 
 
+@dataclass
+class Recording:
+    """Plays one model in conversations with these words, and another one in all others."""
+
+    words: str
+    one: LanguageModel
+    other: LanguageModel
+    name: str = "test:recording"
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        chosen = self.one if self.words in [message.text for message in request.messages] else self.other
+        return await chosen.generate(request)
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+
 @pytest.fixture(scope="module")
 async def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """Record a run with every kind of answer, and the message that was sent after it."""
+    """Record a run with every kind of answer, the message that was sent after it, and retries of a run that fails."""
     directory = tmp_path_factory.mktemp("recorded")
-    async with running_app(app, directory, script=SCRIPT, clock=True) as engine:
+    pay = response("Pay.", call("pay", '{"cents": 1}', "yes"))
+    fails = ListModel(pay, GONE, GONE, response("Look.", call("look", '{"name": "Ann"}', "seen")), response("Paid."))
+    model = Recording("Try.", fails, ScriptedModel.from_text(SCRIPT, "test"))
+    async with running_app(app, directory, model=model, clock=True) as engine:
+        retries = await _retried(engine)
         run = await engine.start("Pay them.")
         await engine.request(run, kind="question")
         waiting = {request.tool_call_id: request for request in await engine.pending(run)}
@@ -95,7 +120,19 @@ async def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         first, requests = await engine.fixture(run), await engine.request_details(ended)
         later = await engine.start("And Bo?", after=run)
         await engine.ended(later)
-        return Recorded(first, await engine.fixture(later), ended, messages, requests)
+        return Recorded(first, await engine.fixture(later), *retries, ended, messages, requests)
+
+
+async def _retried(engine: RunningApp) -> list[Fixture]:
+    runs = [await engine.start("Try.")]
+    await engine.decide(await engine.request(runs[0]), "approve")
+    for _attempt in range(2):
+        await engine.ended(runs[-1])
+        runs.append((await retry.retry(engine.services, STARTER, runs[-1])).id)
+    await engine.ended(runs[-1])
+    run = await engine.run(runs[-1])
+    assert (run.is_retry, run.forked_from_run_id, run.status) == (True, runs[1], "completed")
+    return [await engine.fixture(each) for each in runs]
 
 
 def by_call(report_or_text: object) -> set[tuple[str, str]]:
@@ -149,15 +186,27 @@ async def test_a_users_tests_replay_it_with_and_without_a_loop(recorded: Recorde
     assert b"2 passed" in output
 
 
-async def test_no_tool_runs_unless_the_test_wants_it(recorded: Recorded, tmp_path: Path) -> None:
-    """Tools answer as they did: their own handlers run where the test says so, and a call without a recorded result fails."""
-    later, ran = recorded.later, []
+async def test_a_retry_is_played_from_where_the_failed_run_ended_and_runs_no_tool_that_it_need_not(
+    recorded: Recorded, tmp_path: Path
+) -> None:
+    """The file of a retry has no input: its messages end with what the failed run did.
 
-    async def looks(params: Name) -> str:
-        ran.append(params.name)
-        return f"seen {params.name}"
+    Tools answer as they did; their own handlers run where the test says so.
+    """
+    failed, failed_again, fixture = recorded.failed, recorded.failed_again, recorded.retried
+    assert (failed.input, [len(each.responses) for each in (failed, failed_again, fixture)]) == ("Try.", [1, 0, 2])
+    assert [message.role for message in fixture.before] == ["user", "assistant", "tool"]
+    assert '"input": null' not in fixture.as_text()
+    assert parse_fixture(fixture.as_text(), "run.json") == fixture
+    counted, ran = _counting()
+    (await replay_fixture(counted, fixture, tmp_path)).check()
+    assert ran == []
 
-    counted = app.with_handlers({"look": looks})
+
+@pytest.mark.exhaustive
+async def test_tools_run_where_the_test_wants_it(recorded: Recorded, tmp_path: Path) -> None:
+    """With their own handlers; a call without a recorded result fails. A second retry is played, too."""
+    later, (counted, ran) = recorded.later, _counting()
     (await replay_fixture(counted, later, _fresh(tmp_path, "recorded"))).check()
     assert ran == []
     (await replay_fixture(counted, later, _fresh(tmp_path, "own"), results="handlers")).check()
@@ -168,6 +217,18 @@ async def test_no_tool_runs_unless_the_test_wants_it(recorded: Recorded, tmp_pat
     report = await replay_fixture(counted, without, _fresh(tmp_path, "without"))
     assert by_call(report) == {("again", "result")}
     assert ran == ["Bo"]
+    (await replay_fixture(app, recorded.failed_again, _fresh(tmp_path, "third"))).check()
+
+
+def _counting() -> tuple[App, list[str]]:
+    """Return the app with a handler that says for whom it ran, and what it says."""
+    ran: list[str] = []
+
+    async def looks(params: Name) -> str:
+        ran.append(params.name)
+        return f"seen {params.name}"
+
+    return app.with_handlers({"look": looks}), ran
 
 
 def _fresh(directory: Path, name: str) -> Path:
@@ -191,7 +252,7 @@ def test_a_tool_answers_as_recorded() -> None:
         """Count."""
         return 1
 
-    def recorded(result: Ok | Failure) -> FixtureCall:
+    def recorded(result: Ok | Failure | None) -> FixtureCall:
         return FixtureCall(id="c", tool="find", input="{}", result=result)
 
     assert _recorded_answer(find, recorded(Ok(value={"cents": 5}))) == Amount(cents=5)
@@ -199,8 +260,9 @@ def test_a_tool_answers_as_recorded() -> None:
     with pytest.raises(Gone) as gone:
         _recorded_answer(find, recorded(Failure(kind="gone", reason="?", fields={"reason": "sold"})))
     assert gone.value.fields == {"reason": "sold"}
-    with pytest.raises(LookupError, match="pass a handler for it"):
-        _recorded_answer(find, recorded(Failure(kind="timeout", reason="too slow")))
+    for unknown in (Failure(kind="timeout", reason="too slow"), None):
+        with pytest.raises(LookupError, match="pass a handler for it"):
+            _recorded_answer(find, recorded(unknown))
 
 
 @pytest.mark.exhaustive
@@ -456,28 +518,3 @@ async def test_a_call_that_the_judge_allowed_runs_without_a_person(tmp_path: Pat
     (tmp_path / "without").mkdir()
     report = await replay_fixture(replace(judged, judge=None), fixture, tmp_path / "without")
     assert ("small", "unrecorded_request") in by_call(report)
-
-
-async def test_a_retry_is_recorded_and_played_from_where_the_first_run_ended(tmp_path: Path) -> None:
-    """The file has no input: its messages end with what the failed run did, also the second time it is retried."""
-    for name in ("recorded", "again", "third"):
-        (tmp_path / name).mkdir()
-    pay = response("Pay.", call("pay", '{"cents": 1}', "yes"))
-    model = ListModel(pay, GONE, GONE, response("Look.", call("look", '{"name": "Ann"}', "seen")), response("Paid."))
-    async with running_app(app, tmp_path / "recorded", model=model) as engine:
-        first = await engine.start("Pay them.")
-        await engine.decide(await engine.request(first), "approve")
-        retries = [first]
-        for _attempt in range(2):
-            await engine.ended(retries[-1])
-            retries.append((await retry.retry(engine.services, STARTER, retries[-1])).id)
-        await engine.ended(retries[-1])
-        run = await engine.run(retries[-1])
-        assert (run.is_retry, run.forked_from_run_id, run.status) == (True, retries[1], "completed")
-        failed, nothing, fixture = [await engine.fixture(each) for each in retries]
-    assert (failed.input, [len(each.responses) for each in (failed, nothing, fixture)]) == ("Pay them.", [1, 0, 2])
-    assert [message.role for message in fixture.before] == ["user", "assistant", "tool"]
-    assert '"input": null' not in fixture.as_text()
-    assert parse_fixture(fixture.as_text(), "run.json") == fixture
-    (await replay_fixture(app, fixture, tmp_path / "again")).check()
-    (await replay_fixture(app, nothing, tmp_path / "third")).check()
