@@ -1,4 +1,4 @@
-"""``turngate dev`` from outside: the app changes, breaks and is fixed while a run of it waits."""
+"""``turngate dev`` from outside: the app changes, breaks and is fixed while runs of it wait. One process for all of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from turngate.runtime import embedded_temporal
 class Dev:
     """`turngate dev`, and a browser that is logged in to it."""
 
-    def __init__(self, process: Background, link: str, of_api: int, of_worker: int) -> None:
+    def __init__(self, process: InTerminal, link: str, of_api: int, of_worker: int) -> None:
         self.process, self.of_api, self.of_worker = process, of_api, of_worker
         origin = link.partition("/login")[0]
         self.browser = httpx.Client(base_url=origin, headers={"Origin": origin}, follow_redirects=True, timeout=60)
@@ -45,10 +45,11 @@ class Dev:
         return self.browser.post("/playground/script", data=PostedPage(page).form(action).sent).text
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Path:
-    directory = tmp_path / "shop"
-    assert turngate("init", str(directory), cwd=tmp_path).returncode == 0
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("dev") / "shop"
+    assert turngate("init", str(directory), cwd=directory.parent).returncode == 0
+    (directory / "coder.yaml").write_text(WRITES_A_MODULE)
     return directory
 
 
@@ -59,16 +60,17 @@ def two_ports() -> int:
     return port
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def dev(shop: Path) -> Iterator[Dev]:
     ports = ["--port", str(embedded_temporal.choose_port()), "--metrics-port", str(two_ports())]
-    process = Background("dev", "my_app:app", *ports, cwd=shop)
+    process = InTerminal("dev", "my_app:app", *ports, cwd=shop)
     process.wait_for("Only this machine can reach it")
     link = process.wait_for(r"http://\S+/login\?link=\S+").group()
     metrics = process.wait_for(r"Metrics +http://127\.0\.0\.1:(\d+)/metrics \(API\), \S+:(\d+)/metrics \(worker\)")
     process.wait_for("Start a run")
     yield Dev(process, link, int(metrics.group(1)), int(metrics.group(2)))
-    process.stop()
+    process.press("\x03")
+    process.exit_code()
 
 
 def taken_in(page: str) -> list[tuple[int, str]]:
@@ -78,49 +80,34 @@ def taken_in(page: str) -> list[tuple[int, str]]:
     return [(number, mark) for number, of_entry in enumerate(marks) for mark in of_entry]
 
 
-def change(file: Path, old: str, new: str) -> None:
+def change(file: Path, old: str, new: str, end: str = "") -> None:
     text = file.read_text(encoding="utf-8")
     assert old in text
-    file.write_text(text.replace(old, new), encoding="utf-8")
+    file.write_text(text.replace(old, new) + end, encoding="utf-8")
 
 
-def test_a_run_survives_a_change_a_mistake_and_its_fix(shop: Path, dev: Dev) -> None:
-    """A change is loaded in a fresh process. A mistake is shown by line, and the former version runs on; its fix is loaded."""
-    follower = Background("run", "The lamp of order A-100 arrived broken.", cwd=shop)
-    try:
-        run_id = follower.wait_for(r"run_\w+").group()
-        request_id = follower.wait_for(r"/requests/(rq_\w+)").group(1)
-        change(shop / "my_app.py", 'f"refund-{', 'f"changed-{')
-        dev.wait_for(r"reloaded after a change of my_app\.py: agent support")
-        change(shop / "policy.toml", "verdict", "verdct")
-        dev.wait_for(r"policy\.toml:\d+: rule\.0\.verdct: there is no such key\. Did you mean 'verdict'\?")
-        dev.wait_for("the former version runs on")
-        assert "there is no such key. Did you mean" in dev.browser.get("/playground").text
-        assert json.loads(turngate("show", request_id, "--json", cwd=shop).stdout)["status"] == "pending"
-        change(shop / "policy.toml", "verdct", "verdict")
-        dev.wait_for("reloaded after a change of policy.toml")
-        asks, allowed = dev.try_refund(7_500), dev.try_refund(100)
-        assert ('verdict-ask">' in asks, "What people would see" in asks) == (True, True), asks
-        assert ('verdict-allow">' in allowed, "What people would see" in allowed) == (True, False), allowed
-        assert [item["id"] for item in json.loads(turngate("requests", "--json", cwd=shop).stdout)] == [request_id]
-        decided = turngate("decide", request_id, "approve", cwd=shop)
-        assert decided.returncode == 0, decided.stderr
-        follower.wait_for("75.00 was refunded")
-        assert '"changed-' in turngate("export", run_id, cwd=shop).stdout
-        of_api, of_worker = (Scrape.of(get(port)[1]) for port in (dev.of_api, dev.of_worker))
-        assert of_api.total("turngate_decisions_total", verb="approve") == 1
-        assert of_worker.total("turngate_executions_finished_total", tool="refund", outcome="succeeded") == 1
-        assert "temporal_worker_task_slots_available" in of_worker.names - of_api.names
-    finally:
-        follower.stop()
+WRITES_A_MODULE = """\
+responses:
+  - calls:
+      - tool: bash
+        input:
+          command: echo "open('ran', 'w')" > helper.py
+  - text: Done.
+"""
+A_CODER = """
+from turngate.toolkits.coding import coding_toolkit
+coder = Agent(name="coder", instructions="", toolkit=coding_toolkit(), model="scripted:coder.yaml")
+app = App(agents=[*app.agents, coder], services=services, policy="policy.toml")
+"""
 
 
-def test_a_run_continues_one_answer_at_a_time(shop: Path, dev: Dev) -> None:
-    """Each answer of the scripted model pauses the run before a call of it starts; the page says which entry it took."""
+def test_a_run_survives_a_mistake_its_fix_and_a_change_one_answer_at_a_time(shop: Path, dev: Dev) -> None:
+    """A mistake is shown by line, and the former version runs on; its fix and a change are loaded in a fresh process.
+
+    Each answer of the scripted model pauses the run before a call of it starts; the page says which entry it took.
+    """
     page = dev.press(dev.browser.get("/playground/script?agent=support").text, "step")
     assert "Pause every run" not in page
-    change(shop / "my_app.py", 'f"refund-{', 'f"changed-{')  # the next worker keeps the pace
-    dev.wait_for(r"reloaded after a change of my_app\.py")
     follower = Background("run", "The lamp of order A-100 arrived broken.", cwd=shop)
     try:
         run_id = follower.wait_for(r"run_\w+").group()
@@ -130,66 +117,59 @@ def test_a_run_continues_one_answer_at_a_time(shop: Path, dev: Dev) -> None:
         while taken_in(page := dev.script(run_id)) != [(0, "step 1"), (1, "next")]:
             assert time.monotonic() < deadline, page
             time.sleep(0.1)
+
+        change(shop / "policy.toml", "verdict", "verdct")
+        dev.wait_for(r"policy\.toml:\d+: rule\.0\.verdct: there is no such key\. Did you mean 'verdict'\?")
+        dev.wait_for("the former version runs on")
+        assert "there is no such key. Did you mean" in dev.browser.get("/playground").text
         dev.press(page, "resume")
         follower.wait_for("turngate dev holds the run")
         request_id = follower.wait_for(r"/requests/(rq_\w+)").group(1)
         assert taken_in(dev.script(run_id)) == [(0, "step 1"), (1, "step 2"), (2, "next"), (3, "next"), (4, "next")]
-        assert turngate("decide", request_id, "approve", cwd=shop).returncode == 0
+
+        change(shop / "my_app.py", 'f"refund-{', 'f"changed-{', A_CODER)
+        change(shop / "policy.toml", "verdct", "verdict")
+        dev.wait_for(r"reloaded after a change of .*policy\.toml: agent support")
+        asks, allowed = dev.try_refund(7_500), dev.try_refund(100)
+        assert ('verdict-ask">' in asks, "What people would see" in asks) == (True, True), asks
+        assert ('verdict-allow">' in allowed, "What people would see" in allowed) == (True, False), allowed
+        assert [item["id"] for item in json.loads(turngate("requests", "--json", cwd=shop).stdout)] == [request_id]
+        decided = turngate("decide", request_id, "approve", cwd=shop)
+        assert decided.returncode == 0, decided.stderr
         dev.press(dev.script(run_id), "resume")
         follower.wait_for(r"75\.00 was refunded")
         follower.process.wait(DEADLINE_SECONDS)
         assert taken_in(dev.script(run_id)) == [(0, "step 1"), (1, "step 2"), (2, "step 3")]
+        assert '"changed-' in turngate("export", run_id, cwd=shop).stdout
+        of_api, of_worker = (Scrape.of(get(port)[1]) for port in (dev.of_api, dev.of_worker))
+        assert of_api.total("turngate_decisions_total", verb="approve") == 1
+        assert of_worker.total("turngate_executions_finished_total", tool="refund", outcome="succeeded") == 1
+        assert "temporal_worker_task_slots_available" in of_worker.names - of_api.names
     finally:
         follower.stop()
 
 
-OF_A_CODER = """\
-from turngate import Agent, App
-from turngate.toolkits.coding import coding_toolkit
+def test_what_a_run_has_changed_is_loaded_once_a_person_has_accepted_it(shop: Path, dev: Dev) -> None:
+    """Its file is named, and the former version runs on until Enter is pressed. What a person wrote is loaded as it is.
 
-app = App(agents=[Agent(name="coder", instructions="", toolkit=coding_toolkit(), model="scripted:coder.yaml")])
-"""
-WRITES_A_MODULE = """\
-responses:
-  - calls:
-      - tool: bash
-        input:
-          command: echo "open('ran', 'w')" > helper.py; mv attic my_app
-  - text: Done.
-"""
-
-
-def test_what_a_run_has_changed_is_loaded_once_a_person_has_accepted_it(tmp_path: Path) -> None:
-    """Its file is named, an older one that it moved there, too; the former version runs on until Enter is pressed.
-
-    What a person wrote is loaded as it is.
+    The worker that the change before has started holds runs, too: it got the pace.
     """
-    (tmp_path / "my_app.py").write_text(OF_A_CODER)
-    (tmp_path / "attic").mkdir()
-    (tmp_path / "attic/__init__.py").write_text("open('ran', 'w')\n")
-    (tmp_path / "coder.yaml").write_text(WRITES_A_MODULE)
-    dev = InTerminal("dev", "my_app:app", "--port", str(embedded_temporal.choose_port()), cwd=tmp_path)
-    dev.wait_for("Start a run")
+    follower = Background("run", "Help.", "--agent", "coder", "--workspace", ".", cwd=shop)
     try:
-        follower = Background("run", "Help.", "--workspace", ".", cwd=tmp_path)
+        run_id = follower.wait_for(r"run_\w+").group()
+        follower.wait_for("turngate dev holds the run")
         request_id = follower.wait_for(r"/requests/(rq_\w+)").group(1)
-        assert turngate("decide", request_id, "approve", cwd=tmp_path).returncode == 0
+        assert turngate("decide", request_id, "approve", cwd=shop).returncode == 0
+        dev.press(dev.script(run_id), "resume")
         follower.wait_for(r"Done\.")
-        dev.press("\n")  # before it is asked, it is no answer
-        (tmp_path / "my_app.py").write_text("import helper\n" + OF_A_CODER)
-        dev.wait_for(r"my_app/__init__\.py may have been changed by a run")
-        dev.wait_for("press Enter to load it")
-        (tmp_path / "my_app").rename(tmp_path / "attic")
-        (tmp_path / "my_app.py").write_text("import helper\n\n" + OF_A_CODER)
-        dev.wait_for(r"helper\.py may have been changed by a run")
-        dev.wait_for("press Enter to load it")
-        assert not (tmp_path / "ran").exists()
-        dev.press("\n")
-        dev.wait_for(r"reloaded after a change of helper\.py")
-        assert (tmp_path / "ran").exists()
-        (tmp_path / "own.py").write_text("")
-        (tmp_path / "my_app.py").write_text("import helper, own\n" + OF_A_CODER)
-        dev.wait_for(r"reloaded after a change of my_app\.py")
     finally:
-        dev.press("\x03")
-        dev.exit_code()
+        follower.stop()
+    dev.process.press("\n")  # before it is asked, it is no answer
+    (shop / "own.py").write_text("")
+    change(shop / "my_app.py", A_CODER, A_CODER, "import own, helper\n")
+    dev.wait_for(r"helper\.py may have been changed by a run")
+    dev.wait_for("press Enter to load it")
+    assert not (shop / "ran").exists()
+    dev.process.press("\n")
+    dev.wait_for(r"reloaded after a change of helper\.py")
+    assert (shop / "ran").exists()
