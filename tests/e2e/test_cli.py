@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -24,14 +23,24 @@ TASK = "The lamp of order A-100 arrived broken."
 PROMPT = "leave it to the page: "
 
 
-@dataclass
 class Started:
-    """The app that ``turngate init`` made, run by ``turngate up``."""
+    """The app that ``turngate init`` made, run by ``turngate up``, which signs the log once, when it stops."""
 
-    directory: Path
-    up: Background
-    link: str
-    data_dir: Path
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.heads = directory.parent / "heads.jsonl"
+        self._key = directory.parent / "key"
+        self.public_key = self.turngate("audit", "keygen", str(self._key)).stdout.strip()
+        self.start()
+
+    def start(self) -> None:
+        signing = {"KEY_FILE": str(self._key), "HEADS": str(self.heads), "EVERY": "10000"}
+        signs = {f"TURNGATE_AUDIT_{name}": value for name, value in signing.items()}
+        port = str(embedded_temporal.choose_port())
+        self.up = Background("up", "my_app:app", "--port", port, cwd=self.directory, **signs)
+        self.link = self.up.wait_for(r"http://\S+/login\?link=\S+").group()
+        self.data_dir = Path(self.up.wait_for(r"Data +(/\S+)").group(1))
+        self.up.wait_for("Start a run")
 
     def turngate(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return turngate(*arguments, cwd=self.directory)
@@ -58,12 +67,9 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     assert scaffolded.returncode == 0, scaffolded.stderr
     assert "turngate up my_app:app" in scaffolded.stdout
     (directory / "models.toml").write_text('[profile.missing]\nmodel = "scripted:missing.yaml"\n')
-    up = Background("up", "my_app:app", "--port", str(embedded_temporal.choose_port()), cwd=directory)
-    link = up.wait_for(r"http://\S+/login\?link=\S+").group()
-    data_dir = Path(up.wait_for(r"Data +(/\S+)").group(1))
-    up.wait_for("Start a run")
-    yield Started(directory, up, link, data_dir)
-    up.stop()
+    running = Started(directory)
+    yield running
+    running.up.stop()
 
 
 @pytest.fixture
@@ -333,28 +339,6 @@ def test_a_stop_is_clean_and_quick_with_watchers_connected_and_runs_continue(tmp
     assert up.stop(signal.SIGINT)[0] == 0
 
 
-def test_i15_a_stopped_stack_leaves_nothing_unsigned(tmp_path: Path) -> None:
-    """I15: the last signature of `turngate up` is made when nothing writes any more, so it is over the newest event."""
-    directory, key = tmp_path / "shop", tmp_path / "key"
-    assert turngate("init", str(directory), cwd=tmp_path).returncode == 0
-    public = turngate("audit", "keygen", str(key), cwd=tmp_path).stdout.strip()
-    heads = tmp_path / "heads.jsonl"
-    signing = {"TURNGATE_AUDIT_KEY_FILE": str(key), "TURNGATE_AUDIT_HEADS": str(heads), "TURNGATE_AUDIT_EVERY": "10000"}
-    up = Background("up", "my_app:app", "--port", str(embedded_temporal.choose_port()), cwd=directory, **signing)
-    up.wait_for("Start a run")
-    follower = Background("run", TASK, cwd=directory)
-    follower.wait_for(r"/requests/(rq_\w+)")
-    code, _took, output = up.stop()
-    assert code == 0, output
-    follower.stop(signal.SIGINT)
-    checked = turngate("audit", "verify", "--against", str(heads), "--key", public, cwd=directory)
-    assert checked.returncode == 0, checked.stderr
-    covered = re.search(r"signs it up to event (\S+) of (\S+),", " ".join(checked.stderr.split()))
-    assert covered is not None, checked.stderr
-    assert covered[1] == covered[2]
-    assert int(covered[1]) > 0
-
-
 def test_i14_a_frozen_worker_fails_its_probe(started: Started, tmp_path: Path) -> None:
     """I14: the probe in deploy/compose.yaml passes while a worker runs, and fails before, while it is stopped, and after."""
     file = tmp_path / "worker"
@@ -376,11 +360,30 @@ def test_i14_a_frozen_worker_fails_its_probe(started: Started, tmp_path: Path) -
     os.utime(file, (long_ago, long_ago))
     assert not passes()
     worker.process.send_signal(signal.SIGCONT)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + DEADLINE_SECONDS
     while not passes():
         assert time.monotonic() < deadline
     assert worker.stop()[0] == 0
     assert not passes()
+
+
+def test_i15_a_stopped_stack_leaves_nothing_unsigned(started: Started) -> None:
+    """I15: the last signature of `turngate up` is made when nothing writes any more, so it is over the newest event.
+
+    It is stopped while a run waits and is followed, and starts again.
+    """
+    follower = Background("run", TASK, cwd=started.directory)
+    follower.wait_for(r"/requests/(rq_\w+)")
+    code, _took, output = started.up.stop()
+    assert code == 0, output
+    follower.stop(signal.SIGINT)
+    checked = started.turngate("audit", "verify", "--against", str(started.heads), "--key", started.public_key)
+    assert checked.returncode == 0, checked.stderr
+    covered = re.search(r"signs it up to event (\S+) of (\S+),", " ".join(checked.stderr.split()))
+    assert covered is not None, checked.stderr
+    assert covered[1] == covered[2]
+    assert int(covered[1]) > 0
+    started.start()
 
 
 @pytest.mark.exhaustive
