@@ -1,4 +1,4 @@
-"""I3, I4, I5: a run waits and people decide while every process is killed; one trace tells of it."""
+"""I3, I4, I5: a run waits and people decide while every process is killed. One trace has all of it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_i3_i4_i5_waits_and_decisions_outlive_every_process(
 ) -> None:
     """I3, I4, I5: decisions that no worker and no Temporal saw are final, and each takes effect once, after both are back.
 
-    A run that waits meanwhile, and again when all are killed right after its decision, goes on, and is one trace. Then a worker
+    A run that waits meanwhile, and again when all are killed right after its decision, continues, and is one trace. Then a worker
     is killed after an effect that its tool never reported, right after the question about it: nothing runs again.
 
     ``api_too``: the API that took the decisions is killed before it could signal the runs.
@@ -68,14 +68,14 @@ async def test_i3_i4_i5_waits_and_decisions_outlive_every_process(
     waiting = await on.request(trip)
     names = ("approved", "changed", "rejected", "raced")
     runs = {name: await on.start(name, [order("pay", name)]) for name in names}
-    asked = {name: await on.request(run) for name, run in runs.items()}
+    requests = {name: await on.request(run) for name, run in runs.items()}
 
     killed_at = now()
-    await killed(on, *(EVERYTHING if api_too else ("worker", "temporal")), decide=asked)
+    await killed(on, *(EVERYTHING if api_too else ("worker", "temporal")), decide=requests)
     await asyncio.gather(*(on.completed(run) for run in runs.values()))
     edited = next(answer for answer in on.answers if answer.verb == "edit")
-    assert await on.decide(asked["changed"], "edit", args=EDIT) == edited, "one decision id has two answers"
-    raced = (await on.detail(asked["raced"].id)).status == "approved"
+    assert await on.decide(requests["changed"], "edit", args=EDIT) == edited, "one decision id has two answers"
+    raced = (await on.detail(requests["raced"].id)).status == "approved"
     effects = [len(on.starts(name)) for name in ("approved", "edited", "changed", "rejected", "raced")]
     assert effects == [1, 1, 0, 0, raced]
 
@@ -104,28 +104,28 @@ async def killed(on: Scene, *names: str, decide: dict[str, RequestItem] | None =
     on.processes.start(*names)
 
 
-async def decide_for_good(on: Scene, asked: dict[str, RequestItem]) -> None:
+async def decide_for_good(on: Scene, requests: dict[str, RequestItem]) -> None:
     """200 for an approval, an edit and a rejection; 409, which names the winner, for who comes later, or is slower."""
     answers = [
-        await on.decide(asked["approved"], "approve"),
-        await on.decide(asked["changed"], "edit", args=EDIT),
-        await on.decide(asked["rejected"], "reject"),
-        await on.decide(asked["approved"], "approve"),
+        await on.decide(requests["approved"], "approve"),
+        await on.decide(requests["changed"], "edit", args=EDIT),
+        await on.decide(requests["rejected"], "reject"),
+        await on.decide(requests["approved"], "approve"),
     ]
     assert [answer.http for answer in answers] == [HTTPStatus.OK] * 4
     assert answers[0] == answers[3], "one decision id has two answers"
-    late = await on.decide(asked["approved"], "reject", key="late", by="bob")
+    late = await on.decide(requests["approved"], "reject", key="late", by="bob")
     assert (late.http, late.code, late.winner) == (HTTPStatus.CONFLICT, "already_decided", answers[0].decision_id)
 
     sent = [("thrice", "approve", "ann")] * 3 + [("never", "reject", "bob")]
-    raced = await asyncio.gather(*(on.decide(asked["raced"], verb, key=key, by=by) for key, verb, by in sent))
+    raced = await asyncio.gather(*(on.decide(requests["raced"], verb, key=key, by=by) for key, verb, by in sent))
     won, lost = [HTTPStatus.OK], [HTTPStatus.CONFLICT]
     approved = raced[0].http == HTTPStatus.OK
     assert [answer.http for answer in raced] == (won * 3 + lost if approved else lost * 3 + won)
 
-    statuses = [(await on.detail(each.id)).status for each in asked.values()]
+    statuses = [(await on.detail(each.id)).status for each in requests.values()]
     assert statuses == ["approved", "approved", "rejected", "approved" if approved else "rejected"]
-    assert [on.starts(name) for name in asked] == [[]] * 4, "a tool ran without a worker"
+    assert [on.starts(name) for name in requests] == [[]] * 4, "a tool ran without a worker"
 
 
 async def is_one_trace(
