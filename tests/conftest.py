@@ -8,14 +8,18 @@ import logging
 import os
 import re
 import shutil
+import ssl
 import sys
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
 from argon2 import PasswordHasher
+from httpx._transports import default as transports
 from hypothesis import HealthCheck, settings
 from temporalio.client import Client
 
@@ -147,6 +151,23 @@ def password_hasher() -> PasswordHasher:
     real = passwords._HASHER
     passwords._HASHER = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
     return real
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates() -> None:
+    """Read the machine's certificates once. Each HTTP client reads them, which takes 25 ms of CPU; few of them need any."""
+    read = transports.create_ssl_context
+
+    @cache
+    def read_once(trust_env: bool, _file: str | None, _directory: str | None) -> ssl.SSLContext:
+        return read(trust_env=trust_env)
+
+    def context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
+        if verify is not True or cert is not None:
+            return read(verify=verify, cert=cert, trust_env=trust_env)
+        return read_once(trust_env, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+    transports.create_ssl_context = context
 
 
 @pytest.fixture(scope="session", autouse=True)
