@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from shutil import copy
 
 import pytest
-from support.api_server import POLICY, TOOLS, Api, TextScript, api_on
+from support.api_server import POLICY, TOOLS, Api, TextScript, api_on, planned_on
 from support.engine import stack
+from support.statement_cache import compiled_once
 from support.sub_agent_app import LIMITS, Acting, World
 from temporalio.client import Client
 
 from turngate.approvals_api.gateway.client import Gateway
+from turngate.approvals_api.recovery import redelivery
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
 
@@ -31,6 +36,15 @@ async def api(client: Client, api_database: Database) -> AsyncIterator[Api]:
         api_on(engine, Gateway(client)) as api,
     ):
         yield api
+
+
+@pytest.fixture(scope="session")
+async def planned(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
+    """The API over a store of its own, without Temporal: a run waits at its first request, whose call never runs."""
+    database = compiled_once(Database(f"sqlite:///{copy(sqlite_template, tmp_path_factory.mktemp('planned'))}"))
+    async with planned_on(database) as api:
+        yield api
+    await database.close()
 
 
 @pytest.fixture
@@ -59,8 +73,12 @@ async def office(client: Client, sqlite: Database, world: World) -> AsyncIterato
 
 
 @pytest.fixture
-async def cut_off(api: Api) -> AsyncIterator[Api]:
-    """The same store with an API that can't reach Temporal: a real client, and a port where no server listens."""
+async def cut_off(api: Api, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
+    """The same store with an API that can't reach Temporal: a real client, and a port where no server listens.
+
+    The other API tells runs at its next look what they have missed.
+    """
+    monkeypatch.setattr(redelivery, "GRACE", timedelta(0))
     nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
     async with api_on(api.stack, Gateway(nowhere), api.name) as unreachable:
         yield unreachable

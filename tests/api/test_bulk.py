@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from support.api_server import POLICY, TOOLS, Api, TextScript, api_on, token_for
+from support.api_server import Api, planned_on, token_for
 from support.changed_rows import changed
-from support.engine import stack
-from temporalio.client import Client
 
-from turngate.approvals_api.gateway.client import Gateway
 from turngate.client import TurngateClient
 from turngate.store import tables
 from turngate.store.database import Database
 from turngate.store.requests import requests
-from turngate.store.runs import runs
 
 
 @pytest.fixture(scope="module")
-async def api(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
-    """The API with a worker and an inbox of its own."""
-    database = Database(f"sqlite:///{tmp_path_factory.mktemp('bulk')}/turngate.db")
-    await database.migrate()
-    async with (
-        stack(client, database, *TOOLS, model=TextScript(), policy=POLICY) as engine,
-        api_on(engine, Gateway(client)) as api,
-    ):
+async def api(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
+    """The API with an inbox of its own, whose calls never run."""
+    file = shutil.copy(sqlite_template, tmp_path_factory.mktemp("bulk") / "turngate.db")
+    database = Database(f"sqlite:///{file}")
+    async with planned_on(database) as api:
         yield api
     await database.close()
 
@@ -101,13 +96,6 @@ async def test_each_call_has_its_own_grace(api: Api) -> None:
         assert [each["replaced_by"] is None for each in seen] == [False, True]
         assert await statuses(api, slow, slower, {"id": seen[0]["replaced_by"]}) == ["approved", "approved", "pending"]
         assert (await api.operator.delete(f"/api/v1/requests/{plain['id']}/approval")).status_code == 409
-        for each in (slow, slower):
-            answer = await api.operator.post(f"/api/v1/runs/{each['run_id']}/interrupt", json={})
-            assert answer.status_code < 300, answer.text
-            async with database.read() as conn:
-                run = await runs.get(conn, each["run_id"])
-            assert run is not None
-            await api.stack.ended(run)
 
 
 async def test_each_item_may_have_its_own_decision_id(api: Api) -> None:

@@ -139,25 +139,24 @@ async def test_i4_a_twin_that_is_late_gets_the_first_answer(sqlite: Database, se
         assert await late == decide.DecisionAnswer(decision_id="twin", status="approved")
 
 
-async def test_how_long_a_request_was_looked_at_is_part_of_its_decision(api: Api) -> None:
+async def test_how_long_a_request_was_looked_at_is_part_of_its_decision(planned: Api) -> None:
     """The two numbers read back as sent; a repeat with others is the same decision; out of bounds is 422; absent is null."""
-    request, other = await api.gated(), await api.gated()
+    request, other = await planned.gated(), await planned.gated()
     assert other["decision"] is None
     for wrong in ({"looked_ms": -1}, {"looked_ms": 86_400_001}, {"looked_ms": 1.5}, {"seen_percent": 101}):
-        await refused(api, request, 422, "invalid_input", **wrong)
+        await refused(planned, request, 422, "invalid_input", **wrong)
     key = f"look-{request['id']}"
-    first = await api.decide(request, key=key, looked_ms=4_321, seen_percent=100)
+    first = await planned.decide(request, key=key, looked_ms=4_321, seen_percent=100)
     assert first.status_code == 200, first.text
     for look in ({"looked_ms": 9_999, "seen_percent": 5}, {}):
-        again = await api.decide(request, key=key, **look)
+        again = await planned.decide(request, key=key, **look)
         assert (again.status_code, again.json()) == (200, first.json())
-    assert (await api.decide(other)).status_code == 200
-    reads = [(await api.operator.get(f"/api/v1/requests/{each['id']}")).json() for each in (request, other)]
+    assert (await planned.decide(other)).status_code == 200
+    reads = [(await planned.operator.get(f"/api/v1/requests/{each['id']}")).json() for each in (request, other)]
     looks = [(each["decision"]["looked_ms"], each["decision"]["seen_percent"]) for each in reads]
     assert looks == [(4_321, 100), (None, None)]
     for each in (request, other):
-        await ended(api, each)
-        async with api.stack.database.read() as conn:
+        async with planned.stack.database.read() as conn:
             assert await first_difference(conn, each["run_id"]) is None
 
 
@@ -205,27 +204,26 @@ async def test_a_decision_id_belongs_to_the_credential_that_sent_it(api: Api) ->
     await asyncio.gather(ended(api, one), ended(api, other))
 
 
-async def test_a_late_decision_learns_who_won(api: Api) -> None:
+async def test_a_late_decision_learns_who_won(planned: Api) -> None:
     """409 already_decided names the winner, the verb and the time."""
-    request = await api.gated()
-    assert (await api.decide(request, "reject")).status_code == 200
-    await ended(api, request)
-    problem = await refused(api, request, 409, "already_decided", verb="approve")
-    won = await stored(api.stack.database, request)
+    request = await planned.gated()
+    assert (await planned.decide(request, "reject")).status_code == 200
+    problem = await refused(planned, request, 409, "already_decided", verb="approve")
+    won = await stored(planned.stack.database, request)
     assert (problem["decided_by"], problem["verb"], problem["decided_at"]) == (won.decided_by, "reject", won.decided_at)
 
 
-async def test_i4_first_decision_wins_under_20_concurrent_deciders(api: Api) -> None:
+async def test_i4_first_decision_wins_under_20_concurrent_deciders(planned: Api) -> None:
     """I4: of 20 operators who decide at once exactly one gets 200; the others get 409 naming that one."""
-    request = await api.gated()
+    request = await planned.gated()
     deciders = []
     for number in range(20):
-        headers = await token_for(api.stack.database, f"op-{number}", "requests:decide")
-        deciders.append(httpx.AsyncClient(base_url=api.url, headers=headers, trust_env=False, timeout=30))
+        headers = await token_for(planned.stack.database, f"op-{number}", "requests:decide")
+        deciders.append(httpx.AsyncClient(base_url=planned.url, headers=headers, trust_env=False, timeout=30))
     verbs = ["approve", "reject"] * 10
     try:
         answers = await asyncio.gather(
-            *(api.decide(request, verb, by=decider) for verb, decider in zip(verbs, deciders, strict=True))
+            *(planned.decide(request, verb, by=decider) for verb, decider in zip(verbs, deciders, strict=True))
         )
     finally:
         for decider in deciders:
@@ -233,20 +231,20 @@ async def test_i4_first_decision_wins_under_20_concurrent_deciders(api: Api) -> 
     won = [answer for answer in answers if answer.status_code == 200]
     assert [answer.status_code for answer in answers if answer not in won] == [409] * 19, [a.text for a in answers]
     assert len(won) == 1
-    row = await stored(api.stack.database, request)
+    row = await stored(planned.stack.database, request)
     assert row.decision_id == won[0].json()["decision_id"]
     assert row.decided_by == f"op-{answers.index(won[0])}"
     assert {answer.json()["decided_by"] for answer in answers if answer not in won} == {row.decided_by}
-    async with api.stack.database.read() as conn:
+    async with planned.stack.database.read() as conn:
         types = (await conn.execute(select(events.c.type).where(events.c.run_id == request["run_id"]))).scalars().all()
     assert list(types).count("request.decided") == 1
 
 
-async def test_a_decision_for_another_digest_is_refused(api: Api) -> None:
+async def test_a_decision_for_another_digest_is_refused(planned: Api) -> None:
     """409 digest_differs: only what was displayed runs (I6)."""
-    request = await api.gated()
-    await refused(api, {**request, "digest": "0" * 64}, 409, "digest_differs")
-    assert (await api.decide(request)).status_code == 200
+    request = await planned.gated()
+    await refused(planned, {**request, "digest": "0" * 64}, 409, "digest_differs")
+    assert (await planned.decide(request)).status_code == 200
 
 
 @pytest.mark.exhaustive
@@ -389,62 +387,62 @@ async def test_i6_edited_arguments_are_kept_byte_for_byte(api: Api) -> None:
     assert json.loads(run["steps"][0]["calls"][0]["input"]) == {"cents": 5}
 
 
-async def test_verbs_must_fit_the_request(api: Api) -> None:
+async def test_verbs_must_fit_the_request(planned: Api) -> None:
     """422 verb_not_allowed for a question; args, message and outcome only where they mean something."""
-    question = await api.gated("ask_person Who?")
+    question = await planned.gated("ask_person Who?")
     assert question["kind"] == "question"
-    await refused(api, question, 422, "verb_not_allowed", verb="approve")
-    await refused(api, question, 422, "invalid_edit", verb="respond", args={"answer": 5})
-    assert (await api.decide(question, "respond", args={"answer": "me"})).status_code == 200
-    request = await api.gated()
-    await refused(api, request, 422, "invalid_input", verb="respond")
-    await refused(api, request, 422, "invalid_input", verb="approve", args={"cents": 5})
-    await refused(api, request, 422, "invalid_input", verb="approve", outcome="happened")
-    await refused(api, request, 422, "invalid_input", verb="reject", message="x" * 10_001)
-    await refused(api, request, 422, "invalid_input", verb="reject", message="a\x00b")
+    await refused(planned, question, 422, "verb_not_allowed", verb="approve")
+    await refused(planned, question, 422, "invalid_edit", verb="respond", args={"answer": 5})
+    assert (await planned.decide(question, "respond", args={"answer": "me"})).status_code == 200
+    request = await planned.gated()
+    await refused(planned, request, 422, "invalid_input", verb="respond")
+    await refused(planned, request, 422, "invalid_input", verb="approve", args={"cents": 5})
+    await refused(planned, request, 422, "invalid_input", verb="approve", outcome="happened")
+    await refused(planned, request, 422, "invalid_input", verb="reject", message="x" * 10_001)
+    await refused(planned, request, 422, "invalid_input", verb="reject", message="a\x00b")
 
 
-async def test_bodies_are_strict(api: Api) -> None:
+async def test_bodies_are_strict(planned: Api) -> None:
     """422 with a pointer: unknown members, a name for the decider, wrong types, a name that occurs twice; 400 for no JSON."""
-    request = await api.gated()
-    problem = await refused(api, request, 422, "invalid_input", decided_by="mallory")
+    request = await planned.gated()
+    problem = await refused(planned, request, 422, "invalid_input", decided_by="mallory")
     assert problem["errors"][0]["pointer"] == "/decided_by"
-    await refused(api, request, 422, "invalid_input", message=5)
-    await refused(api, request, 422, "invalid_input", verb="maybe")
+    await refused(planned, request, 422, "invalid_input", message=5)
+    await refused(planned, request, 422, "invalid_input", verb="maybe")
     path = f"/api/v1/requests/{request['id']}/decisions"
     headers = {"Content-Type": "application/json"}
-    broken = await api.operator.post(path, content='{"decision": "approve",', headers=headers)
+    broken = await planned.operator.post(path, content='{"decision": "approve",', headers=headers)
     assert (broken.status_code, broken.json()["code"]) == (400, "malformed_json")
     assert broken.headers["content-type"] == "application/problem+json"
     repeated = f'{{"decision": "edit", "digest": "{request["digest"]}", "args": {{"cents": 1, "cents": 2}}}}'
-    answer = await api.operator.post(path, content=repeated, headers=headers)
+    answer = await planned.operator.post(path, content=repeated, headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
     assert "cents" in answer.json()["detail"]
-    seen = await api.operator.get(f"/api/v1/requests/{request['id']}")
+    seen = await planned.operator.get(f"/api/v1/requests/{request['id']}")
     assert seen.json()["status"] == "pending"
 
 
-async def test_no_one_decides_after_the_expiry(api: Api) -> None:
+async def test_no_one_decides_after_the_expiry(planned: Api) -> None:
     """410 from the instant of the expiry on, also while no worker is there to write it; one that parks waits on."""
-    request = await api.gated()
-    database, this, past = api.stack.database, {"id": request["id"]}, {"expires_at": "2026-01-01T00:00:00Z"}
+    request = await planned.gated()
+    database, this, past = planned.stack.database, {"id": request["id"]}, {"expires_at": "2026-01-01T00:00:00Z"}
     async with changed(database, requests_table, this, **past):
-        await refused(api, request, 410, "request_expired")
+        await refused(planned, request, 410, "request_expired")
     async with changed(database, requests_table, this, **past, terms='{"on_expiry":"park"}'):
-        assert (await api.decide(request)).status_code == 200
+        assert (await planned.decide(request)).status_code == 200
 
 
-async def test_an_unknown_request_is_404(api: Api) -> None:
+async def test_an_unknown_request_is_404(planned: Api) -> None:
     """404 for reading and deciding."""
-    assert (await api.operator.get("/api/v1/requests/rq_none")).status_code == 404
-    answer = await api.decide({"id": "rq_none", "digest": "0"})
+    assert (await planned.operator.get("/api/v1/requests/rq_none")).status_code == 404
+    answer = await planned.decide({"id": "rq_none", "digest": "0"})
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
-async def test_i10_an_agents_token_cannot_decide(api: Api) -> None:
+async def test_i10_an_agents_token_cannot_decide(planned: Api) -> None:
     """I10: 403 missing_scope for a token without requests:decide, even for the run it started; nothing changes."""
-    request = await api.gated()
-    problem = await refused(api, request, 403, "missing_scope", by=api.agent)
+    request = await planned.gated()
+    problem = await refused(planned, request, 403, "missing_scope", by=planned.agent)
     assert problem["needed"] == ["requests:decide"]
 
 

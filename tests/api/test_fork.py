@@ -50,6 +50,12 @@ async def finished(api: Api, run_id: str) -> dict[str, Any]:
     return await until(look, f"end of {run_id}")
 
 
+@pytest.fixture(scope="module")
+async def run(api: Api) -> dict[str, Any]:
+    """A run that has completed."""
+    return await finished(api, (await api.start("hello"))["id"])
+
+
 async def request_of(api: Api, run_id: str) -> dict[str, Any]:
     """The run's pending request, once it is there."""
     async with api.stack.database.read() as conn:
@@ -230,9 +236,10 @@ async def test_another_agent_and_model_may_continue(office: Api, tmp_path: Any) 
         ({"text": "x", "started_by": "mallory"}, "/started_by"),
     ],
 )
-async def test_what_does_not_fit_is_422_and_changes_nothing(api: Api, body: dict[str, Any], pointer: str) -> None:
+async def test_what_does_not_fit_is_422_and_changes_nothing(
+    api: Api, body: dict[str, Any], pointer: str, run: dict[str, Any]
+) -> None:
     """422 names the place."""
-    run = await finished(api, (await api.start("hello"))["id"])
     before = [await rows(api.stack, table) for table in (runs_table, messages_table, conversations, events)]
     answer = await forked(api, run["id"], **body)
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer), answer.text
@@ -293,9 +300,8 @@ async def test_a_missing_step_is_answered_with_the_closed_steps(office: Api) -> 
     assert (await forked(office, "run_none", text="x")).status_code == 404
 
 
-async def test_only_who_may_start_runs_may_fork(api: Api) -> None:
+async def test_only_who_may_start_runs_may_fork(api: Api, run: dict[str, Any]) -> None:
     """A token that may only read gets 403, a stranger 401, another site's page 403."""
-    run = await finished(api, (await api.start("hello"))["id"])
     reader = await token_for(api.stack.database, "reader", "requests:read")
     path = f"/api/v1/runs/{run['id']}/fork"
     assert (await api.stranger.post(path, json={"text": "x"}, headers=reader)).status_code == 403
@@ -304,9 +310,8 @@ async def test_only_who_may_start_runs_may_fork(api: Api) -> None:
     assert (await api.operator.post(path, json={"text": "x"}, headers=elsewhere)).status_code == 403
 
 
-async def test_the_same_key_starts_one_fork(api: Api) -> None:
+async def test_the_same_key_starts_one_fork(api: Api, run: dict[str, Any]) -> None:
     """Idempotency-Key: ten at once start one fork; another step or text with it is 409, and so is a plain run."""
-    run = await finished(api, (await api.start("hello"))["id"])
     key = secrets.token_hex(8)
     answers = await asyncio.gather(*(forked(api, run["id"], key=key, text="x") for _ in range(10)))
     assert {answer.status_code for answer in answers} == {201}
@@ -332,9 +337,8 @@ async def test_the_same_key_means_the_same_fork_after_further_steps(office: Api)
     assert (again.json()["id"], again.json()["forked_from_step"]) == (first.json()["id"], 1)
 
 
-async def test_without_temporal_nothing_is_forked(cut_off: Api, api: Api) -> None:
+async def test_without_temporal_nothing_is_forked(cut_off: Api, api: Api, run: dict[str, Any]) -> None:
     """503, and no row is left."""
-    run = await finished(api, (await api.start("hello"))["id"])
     before = [await rows(api.stack, table) for table in (runs_table, messages_table, conversations, events)]
     assert (await forked(cut_off, run["id"], text="x")).status_code == 503
     assert [await rows(api.stack, table) for table in (runs_table, messages_table, conversations, events)] == before
@@ -351,9 +355,8 @@ async def recorded(api: Api, run: dict[str, Any]) -> runs.Run:
         return await record(conn, ADA, published, replace(order, forked_from=point))
 
 
-async def test_a_fork_that_did_not_start_is_removed_alone(api: Api) -> None:
+async def test_a_fork_that_did_not_start_is_removed_alone(api: Api, run: dict[str, Any]) -> None:
     """Temporal went away in between: the fork's rows and conversation are removed, and the shared past stays."""
-    run = await finished(api, (await api.start("hello"))["id"])
     before = [await rows(api.stack, table) for table in (runs_table, messages_table, conversations)]
     fork = await recorded(api, run)
     order = await start_run.checked_order(StartOrder(agent="agent", input="x"), ADA)
@@ -362,9 +365,8 @@ async def test_a_fork_that_did_not_start_is_removed_alone(api: Api) -> None:
     assert [await rows(api.stack, table) for table in (runs_table, messages_table, conversations)] == before
 
 
-async def test_i5_a_fork_that_was_only_recorded_is_started_later(api: Api) -> None:
+async def test_i5_a_fork_that_was_only_recorded_is_started_later(api: Api, run: dict[str, Any]) -> None:
     """I5: a crash between the store and Temporal leaves it without a workflow; the sweep at start-up starts it."""
-    run = await finished(api, (await api.start("hello"))["id"])
     fork = await recorded(api, run)
     assert await start_run.start_recorded(api.stack.services) >= 1
     assert (await finished(api, fork.id))["status"] == "completed"

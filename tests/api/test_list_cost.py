@@ -1,4 +1,4 @@
-"""What a list costs the database: as many statements for fifty rows as for five, whatever a row says."""
+"""What a list costs the database: as many statements for twenty rows as for five, whatever a row says."""
 
 from __future__ import annotations
 
@@ -116,28 +116,28 @@ async def of_bulk_page(browser: httpx.AsyncClient, database: Database, rows: int
 
 @pytest.mark.unencrypted  # its searches find nothing then
 async def test_a_longer_list_takes_no_more_statements(browser: httpx.AsyncClient, database: Database) -> None:
-    """Fifty rows take exactly the statements that five take, on pages and in the API."""
+    """Twenty rows take exactly the statements that five take, on pages and in the API."""
     await plant(database, range(5))
     few = await of_lists(browser, database)
-    await plant(database, range(5, 50))
+    await plant(database, range(5, 20))
     assert await of_lists(browser, database) == few
 
 
 async def test_more_picked_requests_take_no_more_statements(browser: httpx.AsyncClient, database: Database) -> None:
-    """The page on which several requests are reviewed takes for fifty of them as many statements as for five."""
-    await plant(database, range(50))
+    """The page on which several requests are reviewed takes for twenty of them as many statements as for five."""
+    await plant(database, range(20))
     few = await of_bulk_page(browser, database, 5)
-    assert len(await of_bulk_page(browser, database, 50)) == len(few)
+    assert len(await of_bulk_page(browser, database, 20)) == len(few)
 
 
 async def test_the_way_through_longer_groups_takes_no_more_statements(
     browser: httpx.AsyncClient, database: Database
 ) -> None:
-    """A request's page knows the next request of a list in groups by as many statements for fifty as for five."""
+    """A request's page knows the next request of a list in groups by as many statements for twenty as for five."""
     await plant(database, range(5))
     page = partial(browser.get, "/requests/rq_0?list=group%3Dalike")
     few = await statements(database, "rq_1", page)
-    await plant(database, range(5, 50))
+    await plant(database, range(5, 20))
     assert await statements(database, "rq_1", page) == few
 
 

@@ -1,4 +1,4 @@
-"""Calls of a megabyte on the pages: they stay small, say what they leave out, and let no one approve what is not there."""
+"""Long calls on the pages: they stay small, say what they leave out, and let no one approve what is not there."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from support.html_text import ShownText
 from support.store_app import desk_on
 
 MOST_BYTES = 100_000
-MEGABYTE = 1_000_000
-LINES = "".join(f"line {number}\n" for number in range(90_000))
+LONG = 250_000
+LINES = "".join(f"line {number}\n" for number in range(22_500))
 ARGUMENTS = {
-    "one line": json.dumps({"text": "x" * MEGABYTE}),
-    "markup": json.dumps({"text": "<&>" * (MEGABYTE // 3)}),
-    "hidden characters": json.dumps({"text": "\u202e" * (MEGABYTE // 6)}),
+    "one line": json.dumps({"text": "x" * LONG}),
+    "markup": json.dumps({"text": "<&>" * (LONG // 3)}),
+    "hidden characters": json.dumps({"text": "\u202e" * (LONG // 6)}),
     "many lines": json.dumps({"text": LINES}),
-    "empty lines": json.dumps({"text": "\n" * MEGABYTE}),
-    "deep": '{"a": ' + "[" * 500_000 + "]" * 500_000 + "}",
-    "a list": json.dumps({"a": list(range(150_000))}),
-    "keys": json.dumps({f"key {number}": number for number in range(100_000)}),
-    "long keys": json.dumps({f"{number}" * 1_000: number for number in range(100, 300)}),
-    "the same key": "{" + ", ".join(f'"{n}": 1, "{n}": 2' for n in range(50_000)) + "}",
-    "no JSON": "x" * MEGABYTE,
+    "empty lines": json.dumps({"text": "\n" * LONG}),
+    "deep": '{"a": ' + "[" * (LONG // 2) + "]" * (LONG // 2) + "}",
+    "a list": json.dumps({"a": list(range(40_000))}),
+    "keys": json.dumps({f"key {number}": number for number in range(25_000)}),
+    "long keys": json.dumps({f"{number}" * 1_000: number for number in range(100, 150)}),
+    "the same key": "{" + ", ".join(f'"{n}": 1, "{n}": 2' for n in range(12_500)) + "}",
+    "no JSON": "x" * LONG,
 }
 PREVIEWS = {
     "text": ("text", LINES),
-    "one line": ("text", "x" * MEGABYTE),
-    "diff": ("diff", "--- a\n+++ b\n@@ -1,45000 +1,45000 @@\n" + "-old\n+new\n" * 45_000),
-    "diff of two lines": ("diff", "--- a\n+++ b\n@@ -1 +1 @@\n-" + "x" * MEGABYTE + "\n+y"),
-    "no diff": ("diff", "\n" * MEGABYTE),
-    "command": ("command", json.dumps(["run", *["<word>"] * 100_000])),
+    "one line": ("text", "x" * LONG),
+    "diff": ("diff", "--- a\n+++ b\n@@ -1,12000 +1,12000 @@\n" + "-old\n+new\n" * 12_000),
+    "diff of two lines": ("diff", "--- a\n+++ b\n@@ -1 +1 @@\n-" + "x" * LONG + "\n+y"),
+    "no diff": ("diff", "\n" * LONG),
+    "command": ("command", json.dumps(["run", *["<word>"] * 25_000])),
 }
 CHANGE = (
-    "--- a\n+++ b\n@@ -1,90001 +1,90001 @@\n" + "".join(f" {line}\n" for line in LINES.splitlines()) + "-old\n+new\n"
+    "--- a\n+++ b\n@@ -1,22501 +1,22501 @@\n" + "".join(f" {line}\n" for line in LINES.splitlines()) + "-old\n+new\n"
 )
 
 
@@ -79,21 +79,21 @@ async def test_the_whole_call_is_on_its_page(sqlite):
         ann = await desk.person("ann")
         html = (await ann.get("/requests/rq?whole=1")).text
         text = ShownText(html).text
-    assert text.count("\nline 89999\n") == 2
+    assert text.count("\nline 22499\n") == 2
     assert "the end" in text
     assert html.count(" data-must-open open>") == 2
 
 
 async def test_lines_that_stay_are_left_out_before_changes(sqlite):
-    """A diff with a megabyte of unchanged lines and one change can be approved on its page: only those lines are left out."""
+    """A diff with thousands of unchanged lines and one change can be approved on its page: only those lines are left out."""
     async with desk_on(sqlite) as desk:
         await desk.put(await desk.run(), input='{"a": 1}', preview_kind="diff", preview=CHANGE)
         ann = await desk.person("ann")
         page = await ann.get("/requests/rq")
     assert len(page.content) <= MOST_BYTES
     text = ShownText(page.text).text
-    assert "90,005 lines, 1 change" in text
-    assert "89,997 unchanged lines: not on this page" in text
+    assert "22,505 lines, 1 change" in text
+    assert "22,497 unchanged lines: not on this page" in text
     assert "approve" in actions(page.text)
 
 
@@ -109,7 +109,7 @@ async def test_a_failed_decision_keeps_the_whole_call(sqlite):
 
 
 async def test_several_calls_leave_out_what_is_too_long(sqlite):
-    """Of several calls one of a megabyte is not approved with the others, is said to be too long, and is rejected with them."""
+    """Of several calls a long one is not approved with the others, is said to be too long, and is rejected with them."""
     async with desk_on(sqlite) as desk:
         run = await desk.run()
         await desk.put(run, "rq_1", tool_call_id="1")

@@ -1,4 +1,4 @@
-"""500 planted credentials of 30 shapes, in every text of one run, on no surface without a reveal.
+"""Planted credentials of 30 shapes, in every text of one run, on no surface without a reveal.
 
 But those in a call's arguments that only look like one are shown to who may decide the call, for as long as it waits (I6).
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import html
+import itertools
 import json
 import logging
 import re
@@ -26,7 +27,7 @@ from support.tui_person import person_at
 from temporalio.client import Client
 from typer.testing import CliRunner
 
-from turngate import Preview, ToolContext, tool
+from turngate import Preview, Tool, ToolContext, tool
 from turngate.approvals_api.app import create_app
 from turngate.approvals_api.events.notifier import keep_notifying
 from turngate.approvals_api.gateway.client import Gateway
@@ -38,21 +39,36 @@ from turngate.runtime.telemetry import configure_logging
 from turngate.store.database import Database
 from turngate.store.runs import runs
 
-FREE = planted(440)
-MAKER = Maker(19)
-DECLARED = [Credential("declared", value, value) for value in (MAKER.chars(LETTERS, 20) for _each in range(60))]
-ALL = [*FREE, *DECLARED]
-
-
-def texts(first: int, last: int) -> str:
-    return "\n".join(f"word {each.text} word" for each in FREE[first:last])
-
-
-TASK, THOUGHT, WORDS, COMMAND, PROGRESS, LOG, RESULT, ERROR, LAST = (
-    texts(at, at + size)
-    for at, size in ((0, 50), (50, 20), (70, 50), (120, 100), (220, 40), (260, 40), (300, 60), (360, 20), (380, 60))
-)
+SIZES = {
+    "task": 5, "thoughts": 2, "words": 5, "command": 10, "progress": 4, "log": 4, "result": 6, "error": 2, "answer": 6
+}  # fmt: skip
+"""Text of the run → how many of a tenth of the credentials are in it. Six more are the arguments that are declared secret."""
 SENTINEL = "that is all I say"
+
+
+class Planted:
+    """``times`` times fifty credentials, each in one text of a run. ``of``: text → its credentials."""
+
+    def __init__(self, times: int) -> None:
+        self.free = planted(sum(SIZES.values()) * times)
+        rest, maker = iter(self.free), Maker(19)
+        self.of = {name: list(itertools.islice(rest, size * times)) for name, size in SIZES.items()}
+        values = [maker.chars(LETTERS, 20) for _each in range(6 * times)]
+        self.declared = [Credential("declared", value, value) for value in values]
+        self.order = json.dumps({"command": self.text("command"), "keys": values})
+
+    def text(self, name: str) -> str:
+        return "\n".join(f"word {each.text} word" for each in self.of[name])
+
+    def leaks_in(self, text: str) -> list[Credential]:
+        """The credentials of which more than the first characters are in a text, however it is escaped or wrapped."""
+        plain = html.unescape(text)
+        forms = [plain, plain.replace("\\\\", "\\").replace("\\/", "/"), re.sub(r"[\s│┃▏▕|]+", "", plain)]
+        return [
+            each
+            for each in (*self.free, *self.declared)
+            if any(secret[4:] in form for secret in each.secret.split("\n")[:2][-1:] for form in forms)
+        ]
 
 
 class Order(BaseModel):
@@ -65,31 +81,35 @@ class Deployed(BaseModel):
     used: list[str]
 
 
+def values_of(params: Order) -> list[str]:
+    return [each.get_secret_value() for each in params.keys]
+
+
 def deploy_preview(params: Order, _workspace: object) -> Preview:
-    return Preview(kind="text", text=f"{params.command} {[each.get_secret_value() for each in params.keys]}")
+    return Preview(kind="text", text=f"{params.command} {values_of(params)}")
 
 
-def logs(params: Order) -> None:
-    keys = [each.get_secret_value() for each in params.keys]
-    structlog.get_logger("tool").warning("deploys", output=LOG, parts=keys, line=f"{params!r} {params.command}")
+def tools_of(plan: Planted) -> tuple[Tool, Tool]:
+    """Two tools that write what they know wherever they can."""
 
+    def logs(params: Order) -> None:
+        line = f"{params!r} {params.command}"
+        structlog.get_logger("tool").warning("deploys", output=plan.text("log"), parts=values_of(params), line=line)
 
-@tool(effect="once", ask=True, preview=deploy_preview)
-async def deploy(params: Order, ctx: ToolContext) -> Deployed:
-    """Deploy."""
-    ctx.emit({"text": PROGRESS, "keys": [each.get_secret_value() for each in params.keys], "command": params.command})
-    logs(params)
-    return Deployed(output=RESULT, used=[each.get_secret_value() for each in params.keys])
+    @tool(effect="once", ask=True, preview=deploy_preview)
+    async def deploy(params: Order, ctx: ToolContext) -> Deployed:
+        """Deploy."""
+        ctx.emit({"text": plan.text("progress"), "keys": values_of(params), "command": params.command})
+        logs(params)
+        return Deployed(output=plan.text("result"), used=values_of(params))
 
+    @tool(effect="idempotent", ask=False)
+    async def crash(params: Order) -> str:
+        """Crash."""
+        logs(params)
+        raise RuntimeError(f"{plan.text('error')} {params.command} {values_of(params)}")
 
-@tool(effect="idempotent", ask=False)
-async def crash(params: Order) -> str:
-    """Crash."""
-    logs(params)
-    raise RuntimeError(f"{ERROR} {params.command} {[each.get_secret_value() for each in params.keys]}")
-
-
-ORDER = json.dumps({"command": COMMAND, "keys": [each.text for each in DECLARED]})
+    return deploy, crash
 
 
 class Careless:
@@ -97,7 +117,8 @@ class Careless:
 
     name = "scripted:test"
 
-    def __init__(self, watched: list[str]) -> None:
+    def __init__(self, plan: Planted, watched: list[str]) -> None:
+        self.plan = plan
         self.seen: list[ModelRequest] = []
         self.watched = watched
 
@@ -107,18 +128,18 @@ class Careless:
     async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
         self.seen.append(request)
         step = 1 + sum(each.role == "assistant" for each in request.messages)  # of a request that is sent again, too
-        known = " ".join(each.text for each in DECLARED) if step > 1 else ""
-        words = f"{(WORDS, known, LAST)[step - 1]} {SENTINEL}. "
+        known = " ".join(each.text for each in self.plan.declared) if step > 1 else ""
+        words = f"{(self.plan.text('words'), known, self.plan.text('answer'))[step - 1]} {SENTINEL}. "
         for at in range(0, len(words), 11):
             on_delta(Delta(kind="text", part=0, text=words[at : at + 11]))
         if step < 3:
             name = ("deploy", "crash")[step - 1]
             on_delta(Delta(kind="tool-call", part=1, text="", tool_name=name))
-            on_delta(Delta(kind="tool-call", part=1, text=ORDER))
+            on_delta(Delta(kind="tool-call", part=1, text=self.plan.order))
         await until(self._was_seen, "words of the model at a watcher")
-        calls = [call(("deploy", "crash")[step - 1], ORDER, f"c{step}")] if step < 3 else []
+        calls = [call(("deploy", "crash")[step - 1], self.plan.order, f"c{step}")] if step < 3 else []
         answer = says(words, *calls)
-        parts = (ReasoningPart(text=THOUGHT), *answer.message.parts)
+        parts = (ReasoningPart(text=self.plan.text("thoughts")), *answer.message.parts)
         return answer.model_copy(update={"message": Message(role="assistant", parts=parts)})
 
     async def _was_seen(self) -> bool:
@@ -137,15 +158,6 @@ def worker_log(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], str]
     yield lambda: capsys.readouterr().err
     root.handlers[:], root.level = handlers, level
     structlog.configure(**configured)
-
-
-def leaks_in(text: str) -> list[Credential]:
-    """The credentials of which more than the first characters are in a text, however it is escaped or wrapped."""
-    plain = html.unescape(text)
-    forms = [plain, plain.replace("\\\\", "\\").replace("\\/", "/"), re.sub(r"[\s│┃▏▕|]+", "", plain)]
-    return [
-        each for each in ALL if any(secret[4:] in form for secret in each.secret.split("\n")[:2][-1:] for form in forms)
-    ]
 
 
 class Surfaces:
@@ -205,16 +217,18 @@ async def watched(api: Api, run: str, lines: list[str]) -> AsyncIterator[None]:
     await task
 
 
-async def test_500_credentials_are_on_no_surface(
-    client: Client, sqlite: Database, worker_log: Callable[[], str]
+@pytest.mark.parametrize("times", [1, 10])
+async def test_planted_credentials_are_on_no_surface(
+    client: Client, sqlite: Database, worker_log: Callable[[], str], times: int
 ) -> None:
     """Task, words, thoughts, arguments, previews, progress, logs, results, crashes and the answer; a reveal shows them."""
-    assert len({each.secret for each in ALL}) == 500
+    plan = Planted(times)
+    assert len({each.secret for each in (*plan.free, *plan.declared)}) == 50 * times
     stream: list[str] = []
-    model = Careless(stream)
+    model = Careless(plan, stream)
     async with (
         receiving() as receiver,
-        stack(client, sqlite, deploy, crash, model=model) as engine,
+        stack(client, sqlite, *tools_of(plan), model=model) as engine,
         api_on(engine, Gateway(client)) as api,
         serving(create_app(database=sqlite, gateway=Gateway(client), settings=ApiSettings())) as url,
         httpx.AsyncClient(
@@ -224,12 +238,14 @@ async def test_500_credentials_are_on_no_surface(
         token = (await token_for(sqlite, "cli", "admin", "requests:read"))["Authorization"].removeprefix("Bearer ")
         surfaces = Surfaces(api, person, token)
         notifying = asyncio.create_task(keep_notifying(sqlite, engine.services.feed, [webhook_channel(receiver)]))
-        started = await api.start(TASK)
+        started = await api.start(plan.text("task"))
         async with watched(api, started["id"], stream):
             request = await api.request(started)
             await surfaces.of(started["id"], request["id"], "while it waits")
             await surfaces.of_terminal("while it waits")
-            items = (await api.operator.get("/api/v1/requests", params={"search": FREE[0].secret[:12]})).json()["items"]
+            items = (await api.operator.get("/api/v1/requests", params={"search": plan.free[0].secret[:12]})).json()[
+                "items"
+            ]
             assert items == []
             configure_logging("info", "json")  # the commands logged to a stream of their own
             revealed = await api.operator.post(f"/api/v1/requests/{request['id']}/reveal")
@@ -252,14 +268,15 @@ async def test_500_credentials_are_on_no_surface(
             f"turngate show {request['id']}", "a request in the terminal",
         )
     }  # fmt: skip
-    in_arguments = set(FREE[120:220])
-    assert set(leaks_in(surfaces.read[f"/api/v1/requests/{request['id']} while it waits"])) == in_arguments
-    visible = {where: set(leaks_in(surfaces.read[where])) for where in own_views}
-    assert {where: each - in_arguments for where, each in visible.items() if not each or not each <= in_arguments} == {}
+    in_arguments = set(plan.of["command"])
+    assert set(plan.leaks_in(surfaces.read[f"/api/v1/requests/{request['id']} while it waits"])) == in_arguments
+    assert [where for where in own_views if not in_arguments & set(plan.leaks_in(surfaces.read[where]))] == []
+    # The page of several requests has a call only if it is short.
+    of_deciders = own_views | {f"/requests/bulk?run_id={run.id} while it waits"}
     leaks = {
         where: sorted({each.shape for each in leaked})
         for where, text in surfaces.read.items()
-        if where not in own_views and (leaked := leaks_in(text))
+        if (leaked := set(plan.leaks_in(text)) - (in_arguments if where in of_deciders else set()))
     }
     assert leaks == {}
     assert SENTINEL in surfaces.read["stream"]
@@ -267,6 +284,8 @@ async def test_500_credentials_are_on_no_surface(
     values = " ".join(
         json.loads(each["value"]) if each["value"][0] == '"' else each["value"] for each in revealed.json()["secrets"]
     )
-    in_call = [*FREE[:50], *FREE[70:220], *DECLARED]
+    in_call = [each for name in ("task", "words", "command") for each in plan.of[name]] + plan.declared
     assert [each.text for each in in_call if each.secret not in values] == []
-    assert json.loads(model.seen[-1].messages[2].calls[0].input) == json.loads(ORDER), "the model lost what it wrote"
+    assert json.loads(model.seen[-1].messages[2].calls[0].input) == json.loads(plan.order), (
+        "the model lost what it wrote"
+    )

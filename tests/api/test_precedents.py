@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.api_server import POLICY, TOOLS, Api, TextScript, api_on
+from support.api_server import Api, api_on, planned_on
 from support.changed_rows import changed
 from support.engine import Script, call, person, says, stack, until
 from support.html_forms import PostedPage
@@ -25,16 +25,19 @@ REASON = "Not without an invoice."
 
 
 async def decided(api: Api, text: str, verb: str, **body: Any) -> dict[str, Any]:
-    """Decide a new request, and return it when its run has ended and it has become a precedent."""
+    """Decide a new request, and return it when it has become a precedent."""
     request = await api.gated(text)
     answer = await api.decide(request, verb, **body)
     assert answer.status_code == 200, answer.text
+    await caught_up(api.stack.database)
+    return request
+
+
+async def ended(api: Api, request: dict[str, Any]) -> None:
     async with api.stack.database.read() as conn:
         run = await runs.get(conn, request["run_id"])
     assert run is not None
     await api.stack.ended(run)
-    await caught_up(api.stack.database)
-    return request
 
 
 async def test_a_request_shows_what_was_decided_about_calls_like_it(api: Api) -> None:
@@ -42,6 +45,8 @@ async def test_a_request_shows_what_was_decided_about_calls_like_it(api: Api) ->
     approved = await decided(api, "pay 714", "approve")
     rejected = await decided(api, "pay 714", "reject", message=REASON)
     edited = await decided(api, "pay 715", "edit", args={"cents": 714, "note": ""})
+    for each in (approved, rejected, edited):
+        await ended(api, each)
     precedent = (await api.gated("pay 714"))["precedent"]
     nearest = {each["request_id"]: each for each in precedent["nearest"]}
     assert set(nearest) == {each["id"] for each in (approved, rejected, edited)}
@@ -72,65 +77,53 @@ async def test_the_same_call_is_marked_where_it_waits_and_where_it_ran(api: Api)
     answer = await api.decide(first, "approve")
     assert answer.status_code == 200, answer.text
     assert next(state for state, _id in (await same_calls())[second["id"]]) in {"approved", "executing", "succeeded"}
-    async with api.stack.database.read() as conn:
-        run = await runs.get(conn, first["run_id"])
-    assert run is not None
-    await api.stack.ended(run)
+    await ended(api, first)
     assert (await same_calls())[second["id"]] == [("succeeded", None)]
     page = (await api.operator.get(f"/api/v1/requests/{second['id']}")).json()
     assert [each["state"] for each in page["same_calls"]] == ["succeeded"]
 
 
-async def test_a_request_does_not_count_itself_as_waiting_or_as_a_precedent(api: Api) -> None:
+async def test_a_request_does_not_count_itself_as_waiting_or_as_a_precedent(planned: Api) -> None:
     """Two requests for one call count each other, and one of them that was decided is no precedent of itself."""
-    first, second = await api.gated("pay 81726"), await api.gated("pay 81726")
+    first, second = await planned.gated("pay 81726"), await planned.gated("pay 81726")
     assert (first["precedent"]["waiting_alike"], second["precedent"]["waiting_alike"]) == (0, 1)
-    one = await decided(api, "pay 99817", "approve")
-    again = (await api.operator.get(f"/api/v1/requests/{one['id']}")).json()
+    one = await decided(planned, "pay 99817", "approve")
+    again = (await planned.operator.get(f"/api/v1/requests/{one['id']}")).json()
     assert one["id"] not in [each["request_id"] for each in again["precedent"]["nearest"]]
 
 
-async def test_i13_an_agents_token_reads_no_precedents(api: Api) -> None:
+async def test_i13_an_agents_token_reads_no_precedents(planned: Api) -> None:
     """A token that may read only its own runs sees the other calls of its step, and nothing that was decided about others."""
-    await decided(api, "pay 5151", "approve")
-    request = await api.gated("pay 5151")
+    await decided(planned, "pay 5151", "approve")
+    request = await planned.gated("pay 5151")
     assert request["precedent"]["nearest"]
-    answer = await api.agent.get(f"/api/v1/requests/{request['id']}")
+    answer = await planned.agent.get(f"/api/v1/requests/{request['id']}")
     assert (answer.status_code, answer.json()["precedent"], answer.json()["siblings"]) == (200, None, [])
 
 
-async def test_an_approval_that_was_taken_back_is_no_precedent(api: Api) -> None:
+async def test_an_approval_that_was_taken_back_is_no_precedent(planned: Api) -> None:
     """Not if it is taken back before it was added, and not after that."""
-    database, ends = api.stack.database, []
+    database = planned.stack.database
     for added_first in (False, True):
-        request = await api.gated("pay 60606")
+        request = await planned.gated("pay 60606")
         async with changed(database, tables.requests, {"id": request["id"]}, terms='{"grace_seconds": 3600}'):
-            assert (await api.decide(request, "approve")).status_code == 200
+            assert (await planned.decide(request, "approve")).status_code == 200
             if added_first:
-                await caught_up(api.stack.database)
-            answer = await api.operator.delete(f"/api/v1/requests/{request['id']}/approval")
+                await caught_up(planned.stack.database)
+            answer = await planned.operator.delete(f"/api/v1/requests/{request['id']}/approval")
             assert answer.status_code == 204, answer.text
-            old = (await api.operator.get(f"/api/v1/requests/{request['id']}")).json()
-            again = (await api.operator.get(f"/api/v1/requests/{old['replaced_by']}")).json()
-            assert (await api.decide(again, "reject")).status_code == 200
-        ends.append(request["run_id"])
-        await caught_up(api.stack.database)
-        precedent = (await api.gated("pay 60606"))["precedent"]
+            old = (await planned.operator.get(f"/api/v1/requests/{request['id']}")).json()
+            again = (await planned.operator.get(f"/api/v1/requests/{old['replaced_by']}")).json()
+            assert (await planned.decide(again, "reject")).status_code == 200
+        await caught_up(planned.stack.database)
+        precedent = (await planned.gated("pay 60606"))["precedent"]
         assert request["id"] not in [each["request_id"] for each in precedent["nearest"]]
         assert again["id"] in [each["request_id"] for each in precedent["nearest"]]
-    for run_id in ends:
-        async with database.read() as conn:
-            run = await runs.get(conn, run_id)
-        assert run is not None
-        await api.stack.ended(run)
 
 
-async def test_a_request_offers_recent_reasons_to_reject(client: Client, sqlite: Database) -> None:
+async def test_a_request_offers_recent_reasons_to_reject(sqlite: Database) -> None:
     """One's own come first, each once whatever its capitals; none that is long, has lines, hides or may say something."""
-    async with (
-        stack(client, sqlite, *TOOLS, model=TextScript(), policy=POLICY) as engine,
-        api_on(engine, Gateway(client)) as api,
-    ):
+    async with planned_on(sqlite) as api:
         secret = await api.gated("pay 1")
         async with changed(sqlite, tables.requests, {"id": secret["id"]}, masked_input="{}"):
             others = [
@@ -193,9 +186,9 @@ async def rejected(api: Api, request: dict[str, Any], message: str, *, by: Princ
     return request
 
 
-async def test_only_approvals_have_precedents(api: Api) -> None:
+async def test_only_approvals_have_precedents(planned: Api) -> None:
     """A question has none: its answers are not decisions about calls."""
-    assert (await api.gated("ask_person Which one?"))["precedent"] is None
+    assert (await planned.gated("ask_person Which one?"))["precedent"] is None
 
 
 async def test_the_other_calls_of_a_step_have_their_states(client: Client, sqlite: Database, bench: Bench) -> None:

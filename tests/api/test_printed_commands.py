@@ -212,12 +212,13 @@ async def test_every_command_for_a_run_that_ended_works(desk: Desk) -> None:
         ending = {name: value or other.id for name, value in columns.items()}
         plain = {"status": "failed", "replay_of_run_id": None, "parent_run_id": None, "parent_tool_call_id": None}
         await desk.change(first, **{**plain, **ending})
-        for place, command in enumerate(await desk.explained(first.id)):
+        for command in await desk.explained(first.id):
             if shape_of(command) in typed:
                 continue
             typed.add(shape_of(command))
             run = await desk.ended("fail", **ending)
-            answer = await desk.type(filled((await desk.explained(run.id))[place], desk))
+            own = command.replace(first.id, run.id).replace(first.conversation_id, run.conversation_id)
+            answer = await desk.type(filled(own, desk))
             allowed = {0, 1} if command.startswith(tuple(FINDINGS)) else {0}
             assert answer.code in allowed, (columns, command, answer.output)
     names = {" ".join(each.split()[:2]) for each in typed}
@@ -383,7 +384,7 @@ async def test_the_doctors_commands_lead_to_the_directory_that_it_examined(desk:
 def test_every_fix_of_status_is_led_to_its_stack(tmp_path: Path) -> None:
     """Of every cause that a check can name: its command, and those within the words of its fix."""
     root, link = get_command(app), ApiLink(url="u", token="t", data_dir=tmp_path, data_dir_is_option=True)
-    commands = [each.command for each in in_code() if each.where.startswith(("approvals_api/health.py", REMEDIES))]
+    commands = [each.command for each in in_code("approvals_api/health.py", REMEDIES)]
     assert len(commands) > 20
     for command in commands:
         words = led(command, link, root)

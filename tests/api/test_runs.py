@@ -351,26 +351,26 @@ async def test_lists_are_paged_by_cursor(api: Api) -> None:
             assert (await api.operator.get(path, params={"limit": limit})).status_code == 422
 
 
-async def test_the_inbox_filters_and_counts(api: Api) -> None:
+async def test_the_inbox_filters_and_counts(planned: Api) -> None:
     """Pending by default; by status, by run; the count is the number of those."""
-    request = await api.gated()
-    before = (await api.operator.get("/api/v1/requests/count")).json()
+    request = await planned.gated()
+    before = (await planned.operator.get("/api/v1/requests/count")).json()
     assert before["status"] == "pending"
     assert before["count"] >= 1
     mine = {"run_id": request["run_id"]}
-    assert len((await api.operator.get("/api/v1/requests", params=mine)).json()["items"]) == 1
-    assert (await api.decide(request, "reject")).status_code == 200
-    assert (await api.operator.get("/api/v1/requests/count")).json()["count"] == before["count"] - 1
-    assert (await api.operator.get("/api/v1/requests", params=mine)).json()["items"] == []
+    assert len((await planned.operator.get("/api/v1/requests", params=mine)).json()["items"]) == 1
+    assert (await planned.decide(request, "reject")).status_code == 200
+    assert (await planned.operator.get("/api/v1/requests/count")).json()["count"] == before["count"] - 1
+    assert (await planned.operator.get("/api/v1/requests", params=mine)).json()["items"] == []
     for status, expected in (("rejected", 1), ("all", 1), ("approved", 0)):
-        matches = (await api.operator.get("/api/v1/requests", params={**mine, "status": status})).json()["items"]
+        matches = (await planned.operator.get("/api/v1/requests", params={**mine, "status": status})).json()["items"]
         assert len(matches) == expected
-    assert (await api.operator.get("/api/v1/requests", params={"status": "wrong"})).status_code == 422
+    assert (await planned.operator.get("/api/v1/requests", params={"status": "wrong"})).status_code == 422
 
 
-async def test_a_request_has_what_is_needed_to_decide_it(api: Api) -> None:
+async def test_a_request_has_what_is_needed_to_decide_it(planned: Api) -> None:
     """The exact call, its manifest, the reason for the gate, the agent's words, and the conversation up to the call."""
-    request = await api.gated()
+    request = await planned.gated()
     assert (request["tool_name"], request["input"], request["kind"]) == ("pay", '{"cents": 5}', "approval")
     assert request["manifest"]["parameters"]["properties"]["cents"]["type"] == "integer"
     assert request["rule"] == "tool:ask"

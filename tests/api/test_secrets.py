@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import BaseModel, Field, SecretStr, ValidationInfo, field_validator
-from support.api_server import Api, api_on, serving, session_for, token_for
+from support.api_server import Api, api_on, planned_on, serving, session_for, token_for
 from support.engine import call, says, stack
 from support.tui_person import person_at
 from support.users import added
@@ -131,6 +131,13 @@ async def vault(client: Client, sqlite: Database, model: Plans) -> AsyncIterator
 
 
 @pytest.fixture
+async def waiting(sqlite: Database, model: Plans) -> AsyncIterator[Api]:
+    """An API whose calls with secrets wait, and never run."""
+    async with planned_on(sqlite, log_in, renew, model=model) as api:
+        yield api
+
+
+@pytest.fixture
 async def person(client: Client, vault: Api) -> AsyncIterator[httpx.AsyncClient]:
     """A browser without JavaScript, logged in."""
     app = create_app(database=vault.stack.database, gateway=Gateway(client), settings=ApiSettings())
@@ -207,12 +214,12 @@ async def test_no_surface_shows_a_secret(
 
 
 @pytest.mark.unencrypted
-async def test_a_search_does_not_confirm_a_guess(vault: Api) -> None:
+async def test_a_search_does_not_confirm_a_guess(waiting: Api) -> None:
     """A word that is only in a secret, or in the task of a call with secrets, finds nothing; others do."""
-    await vault.gated(f"plain use {PASSWORD} to log in")
+    await waiting.gated(f"plain use {PASSWORD} to log in")
 
     async def matches(word: str) -> int:
-        return len((await vault.operator.get("/api/v1/requests", params={"search": word})).json()["items"])
+        return len((await waiting.operator.get("/api/v1/requests", params={"search": word})).json()["items"])
 
     assert [await matches(word) for word in ("ada", "hunter2", PIN, TOKEN, "~/en-", "log_in")] == [1, 0, 0, 0, 0, 1]
 
@@ -235,40 +242,29 @@ async def test_i6_an_edit_that_leaves_the_marks_runs_with_the_secrets(vault: Api
         assert "n3w-token-99" not in text
 
 
-async def test_the_edit_form_holds_marks_and_keeps_the_secrets(vault: Api, person: httpx.AsyncClient) -> None:
-    """Without JavaScript: the form that comes back with marks runs with the secrets."""
-    request = await vault.gated("plain log in")
-    page = (await person.get(f"/requests/{request['id']}")).text
-    assert_masked(page, "edit form")
-    assert page.count("⟦secret 1⟧") >= 2
+async def test_a_grant_neither_holds_a_secret_nor_tells_what_it_is(waiting: Api) -> None:
+    """The pattern of a call with secrets has marks: such a grant is refused, with the fix.
 
-
-async def test_a_grant_never_holds_a_secret(vault: Api) -> None:
-    """The pattern of a call with secrets has marks: such a grant is refused with the fix, and one that leaves them open works."""
-    request = await vault.gated("plain log in")
-    preview = await vault.operator.post("/api/v1/grants/preview", json={"request_id": request["id"]})
+    No argument with a secret can have a limit, and no past calls are counted: either would tell, guess by guess.
+    """
+    request = await waiting.gated("plain log in")
+    preview = await waiting.operator.post("/api/v1/grants/preview", json={"request_id": request["id"]})
     assert_masked(preview.text, "grant preview")
     grant = {"pattern": preview.json()["pattern"], "scope": "run", "expires_after_seconds": 600, "max_uses": 2}
-    refused = await vault.decide(request, "approve", grant=grant)
+    refused = await waiting.decide(request, "approve", grant=grant)
     assert (refused.status_code, "leave that argument open" in refused.text) == (422, True), refused.text
-
-
-async def test_limits_of_a_grant_do_not_tell_what_a_secret_is(vault: Api) -> None:
-    """No argument with a secret can have a limit, and no past calls are counted: either would tell, guess by guess."""
-    request = await vault.gated("plain log in")
-    exact = (await vault.operator.post("/api/v1/grants/preview", json={"request_id": request["id"]})).json()
-    fixed = exact["pattern"]["fixed"]
+    fixed = preview.json()["pattern"]["fixed"]
     secret = [name for name, value in fixed.items() if "⟦secret" in json.dumps(value, ensure_ascii=False)]
     assert secret
     free = [name for name in fixed if name != secret[0]]
     for guess in (PASSWORD[:1], "~"):
         within = {secret[0]: {"op": "starts_with", "value": guess}}
         body = {"request_id": request["id"], "open": free, "within": within}
-        preview = (await vault.operator.post("/api/v1/grants/preview", json=body)).json()
-        assert (preview["looked_at"], preview["would_have_covered"]["everyone"]) == (0, 0)
-        assert "trying limits would tell what it is" in preview["ungrantable"]
+        limited = (await waiting.operator.post("/api/v1/grants/preview", json=body)).json()
+        assert (limited["looked_at"], limited["would_have_covered"]["everyone"]) == (0, 0)
+        assert "trying limits would tell what it is" in limited["ungrantable"]
         pattern = {"tool": request["tool_name"], "open": free, "within": within}
-        refused = await vault.decide(request, "approve", grant={"pattern": pattern, "scope": "run", "max_uses": 1})
+        refused = await waiting.decide(request, "approve", grant={"pattern": pattern, "scope": "run", "max_uses": 1})
         assert (refused.status_code, "trying limits would tell" in refused.text) == (422, True), refused.text
 
 
@@ -280,10 +276,23 @@ async def test_arguments_that_do_not_fit_are_masked_too(vault: Api, person: http
         assert_masked(answer.text, str(answer.url))
 
 
-async def test_a_person_has_the_secrets_revealed_and_the_log_says_so(vault: Api, person: httpx.AsyncClient) -> None:
-    """One click shows them, on that page only; the log has who looked at how many, and none of them."""
+async def test_i13_a_person_has_the_secrets_revealed_and_the_log_says_so(vault: Api, person: httpx.AsyncClient) -> None:
+    """One click shows them, on that page only; the log has who looked at how many, and none of them.
+
+    A token that belongs to no person gets a 403, also one that may decide, and so does one that may only read. The edit form,
+    which works without JavaScript, holds marks.
+    """
     request = await vault.gated("plain log in")
+    decides = await token_for(vault.stack.database, "decider", "requests:decide")
+    at = f"/api/v1/requests/{request['id']}/reveal"
+    answers = [await vault.stranger.post(at, headers=decides), await vault.agent.post(at)]
+    assert [(each.status_code, each.json()["code"]) for each in answers] == [
+        (403, "not_a_person"),
+        (403, "missing_scope"),
+    ]
     page = (await person.get(f"/requests/{request['id']}")).text
+    assert_masked(page, "edit form")
+    assert page.count("⟦secret 1⟧") >= 2
     (token,) = set(re.findall(r'name="csrf_token" value="([^"]+)"', page))
     path = f"/requests/{request['id']}/reveal"
     assert (await person.post(path, data={"csrf_token": "x"})).status_code == 403
@@ -302,19 +311,6 @@ async def test_a_person_has_the_secrets_revealed_and_the_log_says_so(vault: Api,
         "/token": TOKEN,
         "/pin": int(PIN),
     }
-
-
-async def test_i13_no_program_has_secrets_revealed(vault: Api) -> None:
-    """A token that belongs to no person gets a 403, also one that may decide, and so does one that may only read."""
-    request = await vault.gated("plain log in")
-    decides = await token_for(vault.stack.database, "decider", "requests:decide")
-    path = f"/api/v1/requests/{request['id']}/reveal"
-    answers = [await vault.stranger.post(path, headers=decides), await vault.agent.post(path)]
-    assert [(each.status_code, each.json()["code"]) for each in answers] == [
-        (403, "not_a_person"),
-        (403, "missing_scope"),
-    ]
-    assert "request.revealed" not in await types_of(vault, request)
 
 
 async def test_a_secret_in_the_result_alone_has_a_button_that_reveals_it(vault: Api, person: httpx.AsyncClient) -> None:

@@ -61,14 +61,15 @@ def arguments(payload: str) -> str:
 
 
 class Script:
-    """Makes a call with each payload, then says that it is done."""
+    """Makes a call with each payload, or with as many as its task says; then says that it is done."""
 
     name = "scripted:test"
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         if request.messages[-1].role != "user":
             return says("Done.")
-        chosen = PAYLOADS if request.messages[-1].text == "all" else PAYLOADS[:1]
+        task = request.messages[-1].text
+        chosen = PAYLOADS if task == "all" else PAYLOADS[: int(task)]
         return says("I run it.", *(call("run", arguments(each), f"c{n}") for n, each in enumerate(chosen)))
 
     async def aclose(self) -> None:
@@ -123,7 +124,7 @@ async def test_i6_the_decider_sees_every_payload_in_full(api: Api) -> None:
 
 async def test_i6_pages_and_terminals_show_it_to_the_decider(client: Client, api: Api) -> None:
     """The request's page with its edit form, the page of several requests, `turngate show` and the terminal UI."""
-    (item,) = await started(api, "one")
+    (item,) = await started(api, "1")
     await added(api.stack.database, "grace")
     grace = await own_token(api, "grace", *DECIDES)
     payload = PAYLOADS[0]
@@ -149,7 +150,7 @@ async def test_i6_pages_and_terminals_show_it_to_the_decider(client: Client, api
 
 async def test_everyone_else_sees_marks(api: Api) -> None:
     """The starter under four eyes, a viewer, tokens that only read or only run, and everyone in lists, or once it is decided."""
-    (item,) = await started(api, "one")
+    (item,) = await started(api, "1")
     database = api.stack.database
     await added(database, "vera", role="viewer")
     await added(database, "grace")
@@ -186,14 +187,15 @@ async def test_a_decision_says_which_secrets_were_not_revealed(api: Api) -> None
     grace = {"Authorization": f"Bearer {await own_token(api, 'grace', *DECIDES)}"}
     bot = await token_for(api.stack.database, "decider", *DECIDES)
     typed = {"args": {"command": "ls", "password": "n3w-one"}}
-    for who, reveals, verb, more, unseen in (
+    tries: list[tuple[dict[str, str], bool, str, dict[str, Any], list[str]]] = [
         (bot, False, "approve", {}, ["/password"]),
         (grace, False, "approve", {}, ["/password"]),
         (grace, True, "approve", {}, []),
         (grace, False, "edit", typed, []),
         (grace, False, "reject", {}, []),
-    ):
-        (item,) = await started(api, "one")
+    ]
+    items = await started(api, str(len(tries)))
+    for item, (who, reveals, verb, more, unseen) in zip(items, tries, strict=True):
         path = f"/api/v1/requests/{item['id']}"
         if reveals:
             assert (await api.stranger.post(f"{path}/reveal", headers=who)).status_code == 200
@@ -206,13 +208,17 @@ async def test_a_decision_says_which_secrets_were_not_revealed(api: Api) -> None
             reveals,
         )
         logged = (await api.operator.get("/api/v1/audit", params={"run_id": item["run_id"]})).json()["items"]
-        (event,) = [each["payload"] for each in logged if each["type"] == "request.decided"]
+        (event,) = [
+            each["payload"]
+            for each in logged
+            if each["type"] == "request.decided" and each["payload"]["request_id"] == item["id"]
+        ]
         assert event.get("unseen_secrets", []) == unseen
 
 
 async def test_i6_an_edit_takes_it_as_text_and_leaves_the_secret(api: Api) -> None:
     """What looks like a credential is edited like any text; a mark of a list, put in its place, is refused."""
-    (item,) = await started(api, "one")
+    (item,) = await started(api, "1")
     await added(api.stack.database, "grace")
     grace = {"Authorization": f"Bearer {await own_token(api, 'grace', *DECIDES)}"}
     path = f"/api/v1/requests/{item['id']}"

@@ -16,22 +16,31 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 from pydantic import AfterValidator, BaseModel
-from support.engine import Stack, call, says, until
+from support.engine import Stack, call, says, stack, until
 from temporalio.client import Client
+from temporalio.testing import ActivityEnvironment
 
+from turngate.activities.call_model import CallModel
 from turngate.approvals_api.app import create_api_app, create_app
 from turngate.approvals_api.gateway.client import Gateway
 from turngate.approvals_api.http.authentication import SESSION_COOKIE
+from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.runs.order import checked_order, record
 from turngate.approvals_api.settings import ApiSettings
+from turngate.domain.contract import CallModelInput
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.identity import UNBOUND, TokenBounds
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.tools.declare import interaction_tool, tool
-from turngate.models.port import ModelRequest
+from turngate.domain.tools.tool import Tool
+from turngate.models.port import LanguageModel, ModelRequest
+from turngate.runtime.temporal_client import data_converter
 from turngate.runtime.workspaces import ANYWHERE, Workspaces
+from turngate.store import agents
 from turngate.store.access import access, people, sessions, tokens
 from turngate.store.database import Database
 from turngate.store.runs import runs
+from turngate.wire.orders import StartOrder
 
 
 def not_thirteen(cents: int) -> int:
@@ -171,6 +180,25 @@ class Api:
         )
 
 
+class Planned(Api):
+    """An API whose runs wait at their first request: the activity that plans a step is called for it, and nothing follows.
+
+    Without Temporal and a worker: for what people read and order before a call runs.
+    """
+
+    async def start(self, text: str, **body: Any) -> dict[str, Any]:
+        """Record a run of the agent's token, and let its first step be planned."""
+        starter = Principal(name=f"bot-{self.name}", via="token", scopes=("runs:write", "requests:read"), machine=True)
+        order = await checked_order(StartOrder(agent="agent", input=text, **body), starter)
+        async with self.stack.database.write() as conn:
+            agent = await agents.get(conn, "agent")
+            assert agent is not None
+            run = await record(conn, starter, agent, order)
+        step = CallModel(self.stack.engine).call_model
+        await ActivityEnvironment().run(step, CallModelInput(run_id=run.id, step=1))
+        return (await self.operator.get(f"/api/v1/runs/{run.id}")).json()
+
+
 async def session_for(database: Database, name: str) -> dict[str, str]:
     async with database.write() as conn:
         return {SESSION_COOKIE: await sessions.begin(conn, await people.id_of(conn, name))}
@@ -192,6 +220,7 @@ async def api_on(
     *,
     temporal_pages: str | None = None,
     workspaces: Workspaces = ANYWHERE,
+    kind: type[Api] = Api,
 ) -> AsyncIterator[Api]:
     """Serve an API on the engine. ``name``: the second part of its people's names, after their role; None: a random one."""
     app = create_api_app(
@@ -213,7 +242,7 @@ async def api_on(
                 httpx.AsyncClient(base_url=url, trust_env=False, timeout=30, **options)
             )
 
-        yield Api(
+        yield kind(
             name=name,
             url=url,
             stack=engine,
@@ -225,3 +254,18 @@ async def api_on(
             ),
             stranger=await connected(),
         )
+
+
+@contextlib.asynccontextmanager
+async def planned_on(
+    database: Database, *tools: Tool, model: LanguageModel | None = None, policy: Policy = POLICY
+) -> AsyncIterator[Api]:
+    """Serve an API over a store whose runs wait at their first request (:class:`Planned`). No ``tools``: ``TOOLS``."""
+    nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
+    async with (
+        stack(
+            nowhere, database, *(tools or TOOLS), model=model or TextScript(), policy=policy, working=False
+        ) as engine,
+        api_on(engine, Gateway(nowhere), kind=Planned) as api,
+    ):
+        yield api

@@ -47,9 +47,12 @@ class Printed:
     command: str
 
 
-def in_code() -> Iterator[Printed]:
-    """Yield the commands in the strings of the code. What an f-string fills in is ``1``, which fits numbers and names."""
-    for package in PACKAGES:
+def in_code(*packages: str) -> Iterator[Printed]:
+    """Yield the commands in the strings of the code, or of these packages and files.
+
+    What an f-string fills in is ``1``, which fits numbers and names.
+    """
+    for package in packages or PACKAGES:
         path = ROOT / package
         for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
             for line, text in _strings(ast.parse(file.read_text(encoding="utf-8"))):
