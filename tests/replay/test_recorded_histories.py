@@ -102,7 +102,8 @@ def replayer(code: type[AgentTurn | ScheduledStart] | None = None) -> Replayer:
     """A replayer with the worker's sandbox and converter. The changed workflows below are passed through by name."""
     with_changes = SandboxedWorkflowRunner(restrictions=SANDBOX.restrictions.with_passthrough_modules(__name__))
     runner, workflows = (SANDBOX, [AgentTurn, ScheduledStart]) if code is None else (with_changes, [code])
-    return Replayer(workflows=workflows, workflow_runner=runner, data_converter=data_converter(), namespace="default")
+    options = {"namespace": "default", "build_id": "of a test"}  # or the SDK hashes the code of every module
+    return Replayer(workflows=workflows, workflow_runner=runner, data_converter=data_converter(), **options)
 
 
 def named(path: Path) -> str:

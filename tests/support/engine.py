@@ -236,6 +236,18 @@ class Stack(EngineHarness):
 
         return await until(look, f"pending request ({kind or 'any kind'}, {tool or 'any tool'})")
 
+    async def request_about(self, run: runs.Run, tool_call_id: str) -> requests.Request:
+        """The pending request about one call of the run, once there is one."""
+
+        async def look() -> requests.Request | None:
+            async with self.database.read() as conn:
+                stored = await requests.of_run(conn, run.id)
+            return next(
+                (each for each in stored if (each.tool_call_id, each.status) == (tool_call_id, "pending")), None
+            )
+
+        return await until(look, f"pending request about {tool_call_id}")
+
     async def started_below(self, run: runs.Run) -> runs.Run:
         """The first run of a sub-agent that answers a call of this run, once there is one."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from pydantic import BaseModel
 from support.engine import Cast, ListModel, Script, Stack, call, says, stack, until
 from support.tools import Bench
@@ -65,8 +64,11 @@ async def settled(engine: Stack, run: runs.Run, call_id: str) -> None:
 async def test_finish_completes_the_run_once_the_steps_other_calls_are_settled(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """``finish`` waits for a call at a gate; then its answer is the run's, the last message, and nothing more is asked."""
-    model = ListModel(says("Paying.", call("pay", '{"cents": 5}', "p"), FINISHED), says("never"))
+    """``finish`` waits for a call at a gate; then its answer is the run's, the last message, and nothing more is asked.
+
+    The conversation's next run sees call, result and answer, in the order a provider takes.
+    """
+    model = ListModel(says("Paying.", call("pay", '{"cents": 5}', "p"), FINISHED), says("You are welcome."))
     async with stack(client, database, bench.pay, finish, model=model) as engine:
         run = await engine.start()
         request = await engine.request(run)
@@ -86,33 +88,37 @@ async def test_finish_completes_the_run_once_the_steps_other_calls_are_settled(
         assert (detail.final_text, len(detail.steps)) == ("All is paid.", 1)
         assert len(model.seen) == 1
         assert (await event_types(engine, run))[-1] == "run.ended"
-
-
-async def test_a_conversation_continues_after_finish(client: Client, sqlite: Database) -> None:
-    """The next run sees call, result and answer, in the order a provider takes."""
-    model = ListModel(says(FINISHED), says("You are welcome."))
-    async with stack(client, sqlite, finish, model=model) as engine:
-        run = await engine.start()
-        await engine.ended(run)
         await engine.ended(await engine.start("thanks", conversation_id=run.conversation_id))
         sent = model.seen[1].messages[1:]
         assert [message.role for message in sent] == ["user", "assistant", "tool", "assistant", "user"]
         assert is_reconciled(sent)
 
 
-@pytest.mark.parametrize("verb", ["approve", "edit", "reject", "respond"])
-async def test_finish_under_an_ask_rule_waits_for_a_person(client: Client, sqlite: Database, verb: str) -> None:
-    """Approved or edited, the (edited) answer ends the run; rejected or answered instead, the run continues."""
+async def test_i12_finish_under_an_ask_rule_waits_for_a_person(client: Client, sqlite: Database) -> None:
+    """I12: approved or edited, the (edited) answer ends the run; rejected or answered instead, the run continues.
+
+    The same finish after a person rejected it is closed without asking a second time.
+    """
     policy = Policy(rule=[Rule(name="read-first", verdict="ask", tools=["finish"])])
-    model = ListModel(says(FINISHED), says("Then I continue."))
-    async with stack(client, sqlite, finish, model=model, policy=policy) as engine:
+    other = [call("finish", f'{{"answer": "Paid {number}."}}', f"f{number}") for number in (2, 3)]
+    again = call("finish", '{"answer":"All is paid."}', "again")
+    script = Script(says(FINISHED), says(again), *(says(each) for each in other))
+    async with stack(client, sqlite, finish, model=script, policy=policy) as engine:
         run = await engine.start()
-        args = '{"answer": "All is paid, and checked."}' if verb == "edit" else None
-        await engine.decide(await engine.request(run), verb, args=args, message="Check it." if verb != "edit" else "")
+        await engine.decide(await engine.request(run), "reject", message="Check it.")
+        await engine.decide(await engine.request_about(run, "f2"), "respond", message="Check it.")
+        edited = '{"answer": "All is paid, and checked."}'
+        await engine.decide(await engine.request_about(run, "f3"), "edit", args=edited)
         assert (await engine.ended(run)).status == "completed"
-        answers = {"approve": "All is paid.", "edit": "All is paid, and checked."}
-        assert (await engine.history(run))[-1].text == answers.get(verb, "Then I continue.")
-        assert len(model.seen) == (1 if verb in answers else 2)
+        assert (await engine.history(run))[-1].text == "All is paid, and checked."
+        results = await engine.results(run)
+        assert [results[each].kind for each in ("f", "again")] == ["rejected", "rejected"]
+        assert len(script.seen) == 4
+        approved = await engine.start()
+        await engine.decide(await engine.request(approved), "approve")
+        assert (await engine.ended(approved)).status == "completed"
+        assert (await engine.history(approved))[-1].text == "All is paid."
+        assert len(script.seen) == 5
 
 
 async def test_nothing_runs_that_comes_after_finish(client: Client, sqlite: Database, bench: Bench) -> None:
@@ -184,33 +190,32 @@ async def test_i1_an_interrupt_ends_a_wait_at_once(client: Client, sqlite: Datab
         assert is_reconciled(model.seen[1].messages[1:])
 
 
-async def test_an_instant_that_has_passed_is_not_waited_for(client: Client, sqlite: Database) -> None:
-    """A past instant, and an author's wait without any, are over at once: no timer is started."""
-    nothing = control_call_tool(name="rest", description="Rest.", params=Nothing, interpret=lambda _: WaitUntil())
-    step = says(call("wait_until", '{"until": "2020-01-01T00:00:00Z"}', "w"), call("rest", "{}", "r"))
-    async with stack(client, sqlite, wait_until, nothing, model=ListModel(step, says("Done."))) as engine:
-        run = await engine.start()
-        assert (await engine.ended(run)).status == "completed"
-        assert list((await engine.results(run)).values()) == [Ok(value={"waited": True})] * 2
-        await engine.closed(run)
-        assert await timers(engine, run) == 0
+async def test_i9_no_one_waits_for_an_instant_that_has_passed_or_is_too_far_away(
+    client: Client, sqlite: Database
+) -> None:
+    """A past instant, and an author's wait without any, are over at once: no timer is started.
 
-
-async def test_i9_a_wait_that_would_never_end_is_refused(client: Client, sqlite: Database) -> None:
-    """I9: beyond a year (a timer Temporal may not even be able to hold) the model reads why; the run continues."""
-    forever = control_call_tool(
-        name="sleep",
-        description="Sleep.",
-        params=Nothing,
-        interpret=lambda _: WaitUntil.model_validate({"seconds": 1e12}),
-    )
-    step = says(call("wait_until", '{"until": "9999-12-31T23:59:59Z"}', "w"), call("sleep", "{}", "s"))
-    async with stack(client, sqlite, wait_until, forever, model=ListModel(step, says("Done."))) as engine:
+    I9: beyond a year (a timer Temporal may not even be able to hold) the model reads why; the run continues.
+    """
+    waits = {"rest": WaitUntil(), "sleep": {"seconds": 1e12}}
+    tools = [
+        control_call_tool(
+            name=name, description="Rest.", params=Nothing, interpret=lambda _, w=wait: WaitUntil.model_validate(w)
+        )
+        for name, wait in waits.items()
+    ]
+    instants = {"past": "2020-01-01T00:00:00Z", "never": "9999-12-31T23:59:59Z"}
+    calls = [call("wait_until", json.dumps({"until": until}), name) for name, until in instants.items()]
+    step = says(*calls, *(call(name, "{}", name) for name in waits))
+    async with stack(client, sqlite, wait_until, *tools, model=ListModel(step, says("Done."))) as engine:
         run = await engine.start()
         assert (await engine.ended(run)).status == "completed"
         results = await engine.results(run)
-        assert [result.kind for result in results.values()] == ["input_validation_error"] * 2
-        assert "366 days" in results["w"].reason
+        assert [results[each] for each in ("past", "rest")] == [Ok(value={"waited": True})] * 2
+        assert [results[each].kind for each in ("never", "sleep")] == ["input_validation_error"] * 2
+        assert "366 days" in results["never"].reason
+        await engine.closed(run)
+        assert await timers(engine, run) == 0
 
 
 async def test_i8_waits_and_signals_across_continue_as_new(client: Client, sqlite: Database, bench: Bench) -> None:
@@ -387,17 +392,3 @@ async def test_signals_of_an_interrupted_step_change_nothing(client: Client, sql
         assert (await engine.history(run))[-1].role == "tool"
         following = await engine.start("continue", conversation_id=run.conversation_id)
         assert (await engine.ended(following)).agent == "agent"
-
-
-async def test_i12_a_rejected_signal_is_not_asked_again(client: Client, sqlite: Database) -> None:
-    """I12: the same finish after a person rejected it is closed without asking a second time."""
-    policy = Policy(rule=[Rule(name="read-first", verdict="ask", tools=["finish"])])
-    again = call("finish", '{"answer":"All is paid."}', "g")
-    async with stack(
-        client, sqlite, finish, model=Script(says(FINISHED), says(again), says("Oh.")), policy=policy
-    ) as engine:
-        run = await engine.start()
-        await engine.decide(await engine.request(run), "reject")
-        assert (await engine.ended(run)).status == "completed"
-        assert [result.kind for result in (await engine.results(run)).values()] == ["rejected", "rejected"]
-        assert (await engine.history(run))[-1].text == "Oh."

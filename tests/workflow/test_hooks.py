@@ -56,23 +56,22 @@ class Recorder(Hooks):
         return [each for each in self.noted if each[1] == what]
 
 
-class Before(Hooks):
-    """Answers ``before_tool`` with a value, an awaitable, or by raising it."""
+class Answering(Hooks):
+    """Answers ``before_tool`` for a call of ``look`` by its name: with a value, an awaitable, or by raising it."""
 
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
 
-    async def before_tool(self, scope, call):
-        if isinstance(self.answer, BaseException):
-            raise self.answer
-        if self.answer is asyncio.sleep:
-            await asyncio.sleep(60)
-        return self.answer
-
-
-class NotAsync(Hooks):
     def before_tool(self, scope, call):  # type: ignore[override]
-        return Deny("never awaited")
+        name = "pays" if call.tool_name == "pay" else call.params.name
+        return Deny("never awaited") if name == "not-async" else self.answer(self.answers[name])
+
+    async def answer(self, answer):
+        if isinstance(answer, BaseException):
+            raise answer
+        if answer is asyncio.sleep:
+            await asyncio.sleep(60)
+        return answer
 
 
 # before_tool
@@ -101,51 +100,43 @@ async def test_i2_a_denied_call_does_not_start(client: Client, sqlite: Database,
         ] * 2
 
 
-BROKEN = {
-    "raises": Before(RuntimeError("secret")),
-    "exits": Before(SystemExit(1)),
-    "cancels": Before(asyncio.CancelledError()),
-    "true": Before(True),
-    "allow": Before("allow"),
-    "type": Before(Deny),
-    "not-async": NotAsync(),
-}
-
-
-@pytest.mark.parametrize("broken", BROKEN)
-async def test_i2_a_hook_that_fails_or_answers_junk_stops_the_call(
-    client: Client, sqlite: Database, bench: Bench, broken: str
+async def test_i2_a_hook_that_fails_hangs_or_answers_junk_stops_the_call(
+    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I2: every error on the gate path means not executed, for allowed and approved calls; the run continues."""
-    model = ListModel(says(LOOK, PAY), says("Done."))
-    async with stack(client, sqlite, bench.look, bench.pay, model=model, hooks=[BROKEN[broken]]) as engine:
+    monkeypatch.setattr(author_code, "AUTHOR_SECONDS", 0.2)
+    broken = {
+        "raises": RuntimeError("secret"),
+        "exits": SystemExit(1),
+        "cancels": asyncio.CancelledError(),
+        "true": True,
+        "allow": "allow",
+        "type": Deny,
+        "hangs": asyncio.sleep,
+        "not-async": None,
+    }
+    calls = [call("look", f'{{"name": "{name}"}}', name) for name in broken]
+    hook, model = Answering(**broken, pays=RuntimeError("secret")), ListModel(says(*calls, PAY), says("Done."))
+    async with stack(client, sqlite, bench.look, bench.pay, model=model, hooks=[hook]) as engine:
         run = await engine.start()
         await engine.decide(await engine.request(run), "approve")
         assert (await engine.ended(run)).status == "completed"
         results = await engine.results(run)
-        assert {result.kind for result in results.values()} == {"execution_error"}
+        assert {name: result.kind for name, result in results.items()} == dict.fromkeys(
+            [*broken, "p"], "execution_error"
+        )
         assert all("did not run" in result.reason and "before_tool" in result.reason for result in results.values())
+        assert "TimeoutError" in results["hangs"].reason
         assert "secret" not in str(results)
         assert (bench.paid, bench.looked) == ([], [])
         assert await engine.executions(run) == {}
 
 
-async def test_i2_a_hook_that_hangs_stops_the_call(
-    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """I2: a hook has its time; when it is over the call does not run."""
-    monkeypatch.setattr(author_code, "AUTHOR_SECONDS", 0.2)
-    async with stack(
-        client, sqlite, bench.look, model=ListModel(says(LOOK), says("Done.")), hooks=[Before(asyncio.sleep)]
-    ) as engine:
-        run = await engine.start()
-        await engine.ended(run)
-        assert "TimeoutError" in (await engine.results(run))["l"].reason
-        assert bench.looked == []
-
-
 async def test_i6_a_hook_sees_exactly_what_runs(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I6: ungated, approved and edited calls: the very text that runs, decoded; closed calls do not reach it."""
+    """I2, I6: ungated, approved and edited calls: the very text that runs, decoded; closed calls do not reach it.
+
+    A hook runs after the person's decision, never instead of it: an undecided call does not even reach it.
+    """
     seen = Recorder()
     policy = Policy(rule=[Rule(name="no", verdict="deny", tools=["slow"])])
     calls = [LOOK, PAY, call("pay", '{"cents": 7}', "e"), call("pay", '{"cents": 8}', "r")]
@@ -154,6 +145,9 @@ async def test_i6_a_hook_sees_exactly_what_runs(client: Client, sqlite: Database
     tools = [bench.look, bench.pay, bench.slow]
     async with stack(client, sqlite, *tools, model=model, hooks=[seen], policy=policy) as engine:
         run = await engine.start()
+        await engine.request(run)
+        await engine.idle(run)
+        assert ([each[3] for each in seen.of("before")], bench.paid) == (["look"], []), "an undecided call reached it"
         for _ in range(3):
             request = await engine.request(run)
             verb = {"5": "approve", "7": "edit", "8": "reject"}[request.input[-2]]
@@ -169,21 +163,6 @@ async def test_i6_a_hook_sees_exactly_what_runs(client: Client, sqlite: Database
             '{ "cents" : 6 }': Ok(value={"paid": 6}),
         }
         assert sorted(bench.paid) == [5, 6]
-
-
-async def test_i2_no_hook_turns_an_ask_into_a_run(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I2: a hook runs after the person's decision, never instead of it: an undecided call does not even reach it."""
-    seen = Recorder()
-    async with stack(
-        client, sqlite, bench.pay, model=ListModel(says(PAY), says("Done.")), hooks=[seen, Before(None)]
-    ) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        await engine.idle(run)
-        assert (seen.of("before"), bench.paid) == ([], [])
-        await engine.decide(request, "reject")
-        await engine.ended(run)
-        assert (seen.of("before"), bench.paid) == ([], [])
 
 
 async def test_hooks_run_in_order_and_the_first_no_counts(client: Client, sqlite: Database, bench: Bench) -> None:
@@ -218,33 +197,34 @@ async def test_hooks_run_in_order_and_the_first_no_counts(client: Client, sqlite
 
 
 class Breaking(Hooks):
-    """Fails after everything, in one way."""
+    """Fails after everything, in another way in each step."""
 
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
+    errors = (RuntimeError("x"), SystemExit(1), asyncio.CancelledError())
 
     async def after_tool(self, scope, call, result):
         result.value.clear()
-        raise self.error
+        raise self.errors[scope.step - 1]
 
     async def after_step(self, scope, results):
-        raise self.error
+        raise self.errors[min(scope.step, len(self.errors)) - 1]
 
 
-@pytest.mark.parametrize("error", [RuntimeError("x"), SystemExit(1), asyncio.CancelledError()])
-async def test_an_after_hook_changes_nothing(
-    client: Client, sqlite: Database, bench: Bench, log: list[Any], error: BaseException
-) -> None:
+async def test_an_after_hook_changes_nothing(client: Client, sqlite: Database, bench: Bench, log: list[Any]) -> None:
     """Whatever it raises or changes: the result was stored before, the run continues, and the error is logged."""
-    model = ListModel(says(LOOK), says("Done."))
-    async with stack(client, sqlite, bench.look, model=model, hooks=[Breaking(error)]) as engine:
+    steps = [says(call("look", f'{{"name": "{number}"}}', f"l{number}")) for number in range(len(Breaking.errors))]
+    model = ListModel(*steps, says("Done."))
+    async with stack(client, sqlite, bench.look, model=model, hooks=[Breaking()]) as engine:
         run = await engine.start()
         assert (await engine.ended(run)).status == "completed"
         await engine.closed(run)
-        assert (await engine.results(run))["l"] == Ok(value={"value": "seen x"})
-        assert bench.looked == ["x"]
-        assert {entry["event"] for entry in log} >= {"after_tool hook failed", "after_step hook failed"}
-        assert model.seen[1].messages[-1].results[0].result == Ok(value={"value": "seen x"})
+        seen = [Ok(value={"value": f"seen {number}"}) for number in range(len(steps))]
+        assert list((await engine.results(run)).values()) == seen
+        assert bench.looked == ["0", "1", "2"]
+        logged = [entry["event"] for entry in log]
+        assert logged.count("after_tool hook failed") == len(steps)
+        assert logged.count("after_step hook failed") == len(steps) + 1
+        sent_results = [request.messages[-1].results[0].result for request in model.seen[1:]]
+        assert sent_results == seen, "the model was sent what the hook changed"
 
 
 @pytest.mark.exhaustive
@@ -287,7 +267,7 @@ def sent(request: ModelRequest) -> list[str]:
 async def test_a_transform_shapes_what_is_sent_and_not_what_is_stored(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """Trimmed and injected in order; the stored conversation is what was really said."""
+    """Trimmed and injected in order, at the end of every request; the stored conversation is what was really said."""
 
     async def drop_instructions(scope, messages, generate):
         return [message for message in messages if message.role != "system"]
@@ -296,72 +276,54 @@ async def test_a_transform_shapes_what_is_sent_and_not_what_is_stored(
         return [*messages, user_message(f"step {scope.step} of {scope.agent}")]
 
     model = ListModel(says(LOOK), says("Done."))
-    hooks = [Transform(drop_instructions), Transform(remind)]
+    hooks = [Transform(drop_instructions), Transform(remind), Inject(lambda scope: f"now: {scope.step}")]
     async with stack(client, database, bench.look, model=model, hooks=hooks) as engine:
         run = await turn(engine)
-        assert sent(model.seen[0]) == ["user: the task", "user: step 1 of agent"]
-        assert sent(model.seen[1]) == ["user: the task", "assistant", "tool", "user: step 2 of agent"]
+        assert sent(model.seen[0]) == ["user: the task", "user: step 1 of agent", "user: now: 1"]
+        of_step = ["user: step 2 of agent", "user: now: 2"]
+        assert sent(model.seen[1]) == ["user: the task", "assistant", "tool", *of_step]
         stored = await engine.history(run)
         assert [message.role for message in stored] == ["user", "assistant", "tool", "assistant"]
-        assert not any("step" in message.text for message in stored)
+        assert not any("step" in message.text or "now:" in message.text for message in stored)
 
 
 async def test_i1_a_transform_cannot_break_a_conversation(client: Client, sqlite: Database, bench: Bench) -> None:
     """I1: a cut between call and result is repaired: a call without its result is closed, a result alone is left out."""
 
-    async def without_results(scope, messages, generate):
-        return [message for message in messages if message.role != "tool"]
+    async def cut(scope, messages, generate):
+        lacks = {2: "tool", 3: "assistant"}.get(scope.step)
+        return [message for message in messages if message.role != lacks]
 
-    async def without_calls(scope, messages, generate):
-        return [message for message in messages if message.role != "assistant"]
-
-    for change, roles in (
-        (without_results, ["system", "user", "assistant", "tool"]),
-        (without_calls, ["system", "user"]),
-    ):
-        model = ListModel(says(LOOK), says("Done."))
-        async with stack(client, sqlite, bench.look, model=model, hooks=[Transform(change)]) as engine:
-            await turn(engine)
-        assert [message.role for message in model.seen[1].messages] == roles
-        assert is_reconciled(model.seen[1].messages)
+    model = ListModel(says(LOOK), says(call("look", '{"name": "y"}', "m")), says("Done."))
+    async with stack(client, sqlite, bench.look, model=model, hooks=[Transform(cut)]) as engine:
+        await turn(engine)
+    without_results, without_calls = model.seen[1:]
+    assert [message.role for message in without_results.messages] == ["system", "user", "assistant", "tool"]
+    assert [message.role for message in without_calls.messages] == ["system", "user"]
+    assert all(is_reconciled(each.messages) for each in model.seen)
 
 
-async def fails(scope, messages, generate):
-    raise RuntimeError("no")
+async def fails_in_every_way(scope, messages, generate):
+    """Raise in the first steps, and answer junk in the others."""
+    errors = (RuntimeError("no"), SystemExit(1), asyncio.CancelledError())
+    if scope.step <= len(errors):
+        raise errors[scope.step - 1]
+    return (None, [], [*messages, "and this"])[scope.step - len(errors) - 1]
 
 
-async def exits(scope, messages, generate):
-    raise SystemExit(1)
-
-
-async def cancels(scope, messages, generate):
-    raise asyncio.CancelledError
-
-
-async def nothing(scope, messages, generate):
-    return None
-
-
-async def empty(scope, messages, generate):
-    return []
-
-
-async def junk(scope, messages, generate):
-    return [*messages, "and this"]
-
-
-@pytest.mark.parametrize("change", [fails, exits, cancels, nothing, empty, junk])
-async def test_a_failing_transform_changes_nothing(client: Client, sqlite: Database, bench: Bench, change: Any) -> None:
+async def test_a_failing_transform_changes_nothing(client: Client, sqlite: Database, bench: Bench) -> None:
     """The messages from before it are sent; the hooks after it run as if it did not exist."""
 
     async def remind(scope, messages, generate):
         return [*messages, user_message("still here")]
 
-    model = ListModel(says(LOOK), says("Done."))
-    async with stack(client, sqlite, bench.look, model=model, hooks=[Transform(change), Transform(remind)]) as engine:
+    model = ListModel(*steps(5), says("Done."))
+    hooks = [Transform(fails_in_every_way), Transform(remind)]
+    async with stack(client, sqlite, bench.look, model=model, hooks=hooks) as engine:
         await turn(engine)
-    assert sent(model.seen[0]) == ["system: Be brief.", "user: the task", "user: still here"]
-    assert sent(model.seen[1]) == ["system: Be brief.", "user: the task", "assistant", "tool", "user: still here"]
+    for number, request in enumerate(model.seen):
+        looks = [line for each in range(number) for line in (f"assistant: Looking at {each}.", "tool")]
+        assert sent(request) == ["system: Be brief.", "user: the task", *looks, "user: still here"], number + 1
 
 
 async def test_i1_a_transform_that_asks_the_model_sends_a_reconciled_history(
@@ -402,19 +364,6 @@ async def test_keep_recent_through_the_engine(client: Client, sqlite: Database, 
     last = model.seen[-1]
     assert sent(last) == ["system: Be brief.", "user: the task", "assistant: Looking at 4.", "tool"]
     assert is_reconciled(last.messages)
-
-
-async def test_inject_through_the_engine(client: Client, sqlite: Database, bench: Bench) -> None:
-    """The text is at the end of every request, and nowhere else."""
-    model = ListModel(*steps(2), says("Done."))
-    async with stack(
-        client, sqlite, bench.look, model=model, hooks=[Inject(lambda scope: f"now: {scope.step}")]
-    ) as engine:
-        run = await turn(engine)
-        assert not any("now:" in message.text for message in await engine.history(run))
-    for number, request in enumerate(model.seen, 1):
-        assert [line for line in sent(request) if "now:" in line] == [f"user: now: {number}"]
-        assert sent(request)[-1] == f"user: now: {number}"
 
 
 class Summariser(ListModel):

@@ -16,7 +16,7 @@ from temporalio.client import Client
 from turngate import Policy, Rule, Toolkit, declare_tool, interaction_tool, provider_tool
 from turngate.domain.errors import ConflictError, InvalidInputError
 from turngate.domain.policy.policy import VerdictKind
-from turngate.domain.tools.results import Failure, Ok
+from turngate.domain.tools.results import Ok
 from turngate.domain.tools.tool import Tool
 from turngate.models import OpenAICompatibleModel
 from turngate.models.scripted import ScriptedModel
@@ -47,17 +47,31 @@ async def asking(
     await model.aclose()
 
 
-async def test_a_provider_tool_is_sent_to_its_provider_as_its_author_wrote_it(
+async def test_i9_a_provider_tool_is_sent_as_its_author_wrote_it_and_never_runs_here(
     client: Client, sqlite: Database, bench: Bench, provider: FakeProvider
 ) -> None:
-    """The entry for this provider is in the request unchanged, in the toolkit's order; the provider's response is text."""
+    """The entry for this provider is in the request unchanged, in the toolkit's order; the provider's response is text.
+
+    I9, I2: a call to it, or to a declared tool whose handler isn't here, is closed as ``non_local_tool`` without anyone being
+    asked, also where its gate would have asked; the run continues.
+    """
+    elsewhere = declare_tool(name="elsewhere", description="Elsewhere.", params=Amount, ask=True)
+    calls = [("web_search", '{"query": "x"}', "c1"), ("elsewhere", '{"cents": 1}', "c2")]
+    provider.answer(completion(calls=[tool_call(name, sent, call_id=each) for name, sent, each in calls]))
     provider.answer(completion("I searched, and found it."))
-    async with asking(client, sqlite, provider, bench.look, SEARCH, bench.pay) as engine:
+    kit = Toolkit.of(bench.look, SEARCH, bench.pay, elsewhere)
+    async with asking(client, sqlite, provider, toolkit=kit) as engine:
         run = await engine.ended(await engine.start())
         assert run.status == "completed"
         tools = provider.requests[0].body["tools"]
         assert tools[1] == ENTRY
-        assert [tool.get("function", {}).get("name") for tool in tools] == ["look", None, "pay"]
+        assert [tool.get("function", {}).get("name") for tool in tools] == ["look", None, "pay", "elsewhere"]
+        results = await engine.results(run)
+        assert [results[each].kind for each in ("c1", "c2")] == ["non_local_tool"] * 2
+        assert "provider runs it" in results["c1"].reason
+        assert await engine.executions(run) == {}
+        async with sqlite.read() as conn:
+            assert await requests.of_run(conn, run.id) == []
 
 
 async def test_a_provider_tool_that_the_provider_cannot_run_fails_the_run(
@@ -85,38 +99,11 @@ async def test_i2_a_provider_tool_that_policy_does_not_allow_is_not_offered(
         assert "tools" not in provider.requests[0].body
 
 
-async def test_i9_a_provider_tool_called_as_if_it_were_ours_is_answered(
-    client: Client, sqlite: Database, provider: FakeProvider
-) -> None:
-    """I9: a call to it is closed as ``non_local_tool`` without anyone being asked, and the run continues."""
-    provider.answer(completion(calls=[tool_call("web_search", '{"query": "x"}', call_id="c1")]))
-    provider.answer(completion("Sorry."))
-    async with asking(client, sqlite, provider, SEARCH) as engine:
-        run = await engine.start()
-        assert (await engine.ended(run)).status == "completed"
-        result = (await engine.results(run))["c1"]
-        assert isinstance(result, Failure)
-        assert (result.kind, "provider runs it" in result.reason) == ("non_local_tool", True)
-        assert await engine.executions(run) == {}
-        async with sqlite.read() as conn:
-            assert await requests.of_run(conn, run.id) == []
-
-
 async def test_the_scripted_model_takes_any_provider_tool(client: Client, sqlite: Database) -> None:
     """A script plays on whatever is offered, so a demo of an agent with provider tools runs."""
     model = ScriptedModel.from_text("responses: [{text: Hello.}]", "test")
     async with stack(client, sqlite, SEARCH, FOREIGN, model=model) as engine:
         assert (await engine.ended(await engine.start())).status == "completed"
-
-
-async def test_i9_a_declared_tool_without_a_handler_is_answered(client: Client, sqlite: Database) -> None:
-    """I9, I2: a call to a tool whose handler is not here is ``non_local_tool``, also when its gate would have asked."""
-    kit = Toolkit.of(declare_tool(name="elsewhere", description="Elsewhere.", params=Amount, ask=True))
-    model = ListModel(says(call("elsewhere", '{"cents": 1}', "c1")), says("Then not."))
-    async with stack(client, sqlite, model=model, toolkit=kit) as engine:
-        run = await engine.start()
-        assert (await engine.ended(run)).status == "completed"
-        assert (await engine.results(run))["c1"].kind == "non_local_tool"
 
 
 class Choice(BaseModel):
@@ -134,59 +121,42 @@ class Choice(BaseModel):
 
 
 CHOOSE = interaction_tool(name="choose", description="Ask when.", params=Amount, answer=Choice)
-WRONG_ANSWERS = {
-    "shape": '{"day": "Monday"}',
-    "type": '{"day": "Monday", "at": "noon"}',
-    "json": '{"day": ',
-    "none": None,
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG_ANSWERS)
-async def test_a_wrong_answer_saves_nothing(client: Client, sqlite: Database, wrong: str) -> None:
-    """An answer that violates the schema is refused; the question stays open."""
-    async with stack(client, sqlite, CHOOSE, model=ListModel(says(call("choose", '{"cents": 1}', "q")))) as engine:
-        run = await engine.start()
-        request = await engine.request(run, kind="question")
-        with pytest.raises(InvalidInputError):
-            await engine.decide(request, "respond", args=WRONG_ANSWERS[wrong], decision_id="wrong")
-        async with sqlite.read() as conn:
-            assert await requests.decision(conn, "wrong") is None
-            assert await requests.get(conn, request.id) == request
-        assert (await engine.results(run))["q"] is None
-        await engine.interrupt(run)
-        await engine.ended(run)
-
-
-@pytest.mark.exhaustive
-async def test_an_answer_that_breaks_the_tools_own_rule_is_asked_for_again(client: Client, sqlite: Database) -> None:
-    """What only the tool's own type can tell is found by the worker: the question is asked again, and says why."""
-    model = ListModel(says(call("choose", '{"cents": 1}', "q")), says("Thanks."))
-    async with stack(client, sqlite, CHOOSE, model=model) as engine:
-        run = await engine.start()
-        request = await engine.request(run, kind="question")
-        await engine.decide(request, "respond", args='{"day": "Sunday", "at": 9}')
-        again = await engine.request(run, kind="question")
-        assert again.id != request.id
-        assert "not on a weekend" in again.reason
-        await engine.decide(again, "respond", args='{"day": "Monday", "at": 9}')
-        assert (await engine.ended(run)).status == "completed"
-        assert (await engine.results(run))["q"] == Ok(value={"day": "Monday", "at": 9})
+WRONG_ANSWERS = ('{"day": "Monday"}', '{"day": "Monday", "at": "noon"}', '{"day": ', None)
 
 
 async def test_i4_an_answer_is_the_result_and_the_first_one_counts(client: Client, sqlite: Database) -> None:
-    """I4: the model reads the answer as the person gave it; a second person learns who was first."""
-    model = ListModel(says(call("choose", '{"cents": 1}', "q")), says("Thanks."))
+    """I4: the model reads the answer as the person gave it; a second person learns who was first.
+
+    An answer that violates the schema is refused, and nothing is saved. What only the tool's own type can tell is found by the
+    worker: the question is asked again, and says why. I9: a question whose own arguments don't fit is not asked.
+    """
+    calls = says(call("choose", '{"cents": 1}', "q"), call("choose", '{"cents": "many"}', "unfit"))
+    model = ListModel(calls, says("Thanks."))
     async with stack(client, sqlite, CHOOSE, model=model) as engine:
         run = await engine.start()
+        first = await engine.request(run, kind="question")
+        for wrong in WRONG_ANSWERS:
+            with pytest.raises(InvalidInputError):
+                await engine.decide(first, "respond", args=wrong, decision_id="wrong")
+        async with sqlite.read() as conn:
+            assert await requests.decision(conn, "wrong") is None
+            assert await requests.get(conn, first.id) == first
+        assert (await engine.results(run))["q"] is None
+        await engine.decide(first, "respond", args='{"day": "Sunday", "at": 9}')
         request = await engine.request(run, kind="question")
+        assert request.id != first.id
+        assert "not on a weekend" in request.reason
         await engine.decide(request, "respond", args='{"day": "Monday", "at": 9}')
         with pytest.raises(ConflictError):
             await engine.decide(request, "respond", args='{"day": "Friday", "at": 9}')
-        await engine.ended(run)
-        assert (await engine.results(run))["q"] == Ok(value={"day": "Monday", "at": 9})
+        assert (await engine.ended(run)).status == "completed"
+        results = await engine.results(run)
+        assert results["q"] == Ok(value={"day": "Monday", "at": 9})
+        assert results["unfit"].kind == "input_validation_error"
         assert model.seen[1].messages[-1].results[0].result == Ok(value={"day": "Monday", "at": 9})
         assert await engine.executions(run) == {}
+        async with sqlite.read() as conn:
+            assert {each.tool_call_id for each in await requests.of_run(conn, run.id)} == {"q"}
 
 
 @pytest.mark.parametrize("verdict", ["deny", "allow"])
@@ -203,14 +173,3 @@ async def test_i12_a_rule_may_forbid_a_question_and_never_answers_it(
         await engine.ended(run)
         result = (await engine.results(run))["q"]
         assert result.kind == ("rejected" if verdict == "allow" else "denied")
-
-
-async def test_i9_a_question_whose_own_arguments_do_not_fit_is_not_asked(client: Client, sqlite: Database) -> None:
-    """I9: the question is checked before a person is bothered with it."""
-    model = ListModel(says(call("choose", '{"cents": "many"}', "q")), says("Well."))
-    async with stack(client, sqlite, CHOOSE, model=model) as engine:
-        run = await engine.start()
-        await engine.ended(run)
-        assert (await engine.results(run))["q"].kind == "input_validation_error"
-        async with sqlite.read() as conn:
-            assert await requests.of_run(conn, run.id) == []

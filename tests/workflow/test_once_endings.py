@@ -385,7 +385,7 @@ async def test_i3_i6_an_edit_that_repeats_what_may_have_happened_is_asked_about(
     model, limits = ListModel(says(*both), says("Done.")), Limits(concurrency=1)
     async with stack(client, sqlite, pay, model=model, limits=limits) as engine:
         run = await engine.start()
-        first, second = [await first_request(engine, run, each.tool_call_id) for each in both]
+        first, second = [await engine.request_about(run, each.tool_call_id) for each in both]
         await engine.decide(first, "approve")
         await bench.started.wait()
         if edited == "while the first runs":
@@ -403,13 +403,3 @@ async def test_i3_i6_an_edit_that_repeats_what_may_have_happened_is_asked_about(
         await engine.decide(await engine.request(run, kind="outcome"), "respond", outcome="tell_model")
         assert (await engine.ended(run)).status == "completed"
     assert bench.paid == [1, 1]
-
-
-async def first_request(engine: Stack, run: runs.Run, tool_call_id: str) -> requests.Request:
-    async def look() -> requests.Request | None:
-        async with engine.database.read() as conn:
-            return next(
-                (each for each in await requests.of_run(conn, run.id) if each.tool_call_id == tool_call_id), None
-            )
-
-    return await until(look, f"request about {tool_call_id}")

@@ -66,41 +66,11 @@ async def all_requests(engine: Stack, run: runs.Run) -> list[Request]:
         return await requests.of_run(conn, run.id)
 
 
-async def test_i2_a_deny_rule_stored_after_the_approval_refuses_at_the_door(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """I2: approved, and denied before it came to run: the handler does not start, and the model reads which rule."""
-    policy = Policy(rule=[Rule(name="ok", verdict="allow", tools=["slow"])])
-    async with held_up(client, sqlite, bench, PAY, policy=policy) as (engine, run):
-        answer = await engine.decide(await engine.request(run), "approve")
-        assert answer.status == "approved"
-        await engine.store_rules(rule("closed", "deny"))
-        bench.release.set()
-        assert (await engine.ended(run)).status == "completed"
-        refused = (await engine.results(run))["p"]
-        assert (refused.kind, refused.fields["rule"]) == ("denied", "closed")
-        assert "Since noon." in refused.reason
-        assert bench.paid == []
-        assert "p" not in await engine.executions(run)
-
-
-@pytest.mark.parametrize("verdict", ["allow", "deny", "ask"])
-async def test_an_unrelated_rule_disturbs_no_pending_request(
-    client: Client, sqlite: Database, bench: Bench, verdict: str
-) -> None:
-    """Rules about other tools change the policy's version but no request: it is approved as shown, and runs."""
-    async with stack(client, sqlite, bench.pay, model=ListModel(says(PAY), says("Done."))) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        await engine.store_rules(rule("other", verdict, "look"))
-        await engine.decide(request, "approve")
-        assert (await engine.ended(run)).status == "completed"
-        assert bench.paid == [5]
-        assert (await engine.executions(run))["p"].digest == request.digest
-
-
 async def test_another_policy_file_disturbs_no_pending_request(client: Client, sqlite: Database, bench: Bench) -> None:
-    """A worker that comes back with other rules runs what was approved under the earlier ones, unless they deny it."""
+    """A worker that comes back with other rules runs what was approved under the earlier ones, unless they deny it.
+
+    So it is with stored rules about other tools, which change the policy's version.
+    """
     model = ListModel(says(PAY, LATER), says("Done."))
     async with stack(client, sqlite, bench.pay, model=model, working=False) as engine:
         async with engine.worker():
@@ -111,6 +81,8 @@ async def test_another_policy_file_disturbs_no_pending_request(client: Client, s
         rules = [Rule(name="new", verdict="ask", tools=["*"]), Rule.model_validate({**DENIES, "args": over})]
         engine.engine = replace(engine.engine, policy=Policy(rule=rules))
         async with engine.worker():
+            for verdict in ("allow", "deny", "ask"):
+                await engine.store_rules(rule("other", verdict, "look"))
             for request in await all_requests(engine, run):
                 await engine.decide(request, "approve")
             await engine.ended(run)
@@ -159,50 +131,43 @@ class CallLog(Hooks):
         return None
 
 
-async def test_i2_a_call_that_was_allowed_is_asked_after_all(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I2: a rule stored since planning asks; hooks run, preview and precondition are taken, and it runs once approved."""
+async def test_i2_i6_a_call_that_was_allowed_is_asked_after_all(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I2, I6: a rule stored since planning asks; hooks run, preview and precondition are taken, and it runs once approved.
+
+    If the precondition changes between the late request and its call's start, the call is asked again. A rejection closes
+    it with the reason; the allowing rule it was planned by changes nothing.
+    """
     payment = Payment()
     options = {"tools": [payment.pay()], "hooks": [CallLog(payment)]}
-    async with held_up(client, sqlite, bench, PAY, **options) as (engine, run):
+    async with held_up(client, sqlite, bench, PAY, LATER, **options) as (engine, run):
         await engine.store_rules(rule("closed", "ask", more='risk = "high"\nquorum = 1'))
         payment.balance = 50
         bench.release.set()
-        request = await engine.request(run)
+        first = await engine.request(run)
         assert payment.paid == []
         assert "pay" in payment.hooks
-        assert (request.rule, request.risk, request.input) == ("closed", "high", '{"cents": 5}')
-        assert "It was allowed by 'ok'" in request.reason
-        assert "Since noon." in request.reason
-        assert (request.preview, request.precondition) == ("5 of 50", "50")
+        assert (first.rule, first.risk, first.input) == ("closed", "high", '{"cents": 5}')
+        assert "It was allowed by 'ok'" in first.reason
+        assert "Since noon." in first.reason
+        assert (first.preview, first.precondition) == ("5 of 50", "50")
         async with sqlite.read() as conn:
             stored = await calls.get(conn, run.id, "p")
         assert stored is not None
         verdict = Verdict.model_validate_json(stored.verdict)
         assert (stored.disposition, verdict.rule, verdict.overruled) == ("ask", "closed", "ok")
-        await engine.decide(request, "approve")
-        assert (await engine.ended(run)).status == "completed"
-        assert payment.paid == [5]
-        execution = (await engine.executions(run))["p"]
-        assert execution.digest == request.digest
-        assert execution.decision_id is not None
-
-
-async def test_i6_a_call_that_is_asked_after_all_depends_on_what_was_shown(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """I6: if the precondition changes between the late request and its call's start, the call is asked again."""
-    payment = Payment()
-    async with held_up(client, sqlite, bench, PAY, tools=[payment.pay()]) as (engine, run):
-        await engine.store_rules(rule("closed", "ask"))
-        bench.release.set()
-        first = await engine.request(run)
+        other = await engine.request_about(run, "q")
         payment.balance = 3
         await engine.decide(first, "approve")
-        second = await engine.request(run)
+        second = await engine.request_about(run, "p")
         assert (second.id == first.id, second.preview) == (False, "5 of 3")
         await engine.decide(second, "approve")
-        await engine.ended(run)
+        await engine.decide(other, "reject", message="Not since noon.")
+        assert (await engine.ended(run)).status == "completed"
         assert payment.paid == [5]
+        assert (await engine.results(run))["q"].kind == "rejected"
+        execution = (await engine.executions(run))["p"]
+        assert execution.digest == second.digest
+        assert execution.decision_id is not None
 
 
 async def test_i5_a_late_question_whose_answer_was_lost_is_asked_once(
@@ -223,19 +188,6 @@ async def test_i5_a_late_question_whose_answer_was_lost_is_asked_once(
         assert payment.paid == [5]
         opened = [event.payload["request_id"] for event in await engine.events(run) if event.type == "request.opened"]
         assert opened == [request.id]
-
-
-async def test_a_call_that_is_asked_after_all_is_rejected_like_any(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """A rejection closes it with the reason; the allowing rule it was planned by changes nothing."""
-    async with held_up(client, sqlite, bench, PAY) as (engine, run):
-        await engine.store_rules(rule("closed", "ask"))
-        bench.release.set()
-        await engine.decide(await engine.request(run), "reject", message="Not since noon.")
-        await engine.ended(run)
-        assert (await engine.results(run))["p"].kind == "rejected"
-        assert bench.paid == []
 
 
 @pytest.mark.exhaustive
@@ -361,24 +313,33 @@ async def test_i2_a_policy_file_that_the_agent_can_write_allows_nothing(
 async def test_i6_an_edit_is_judged_by_the_rules_as_they_are_then(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I6: rules stored since the request was opened apply to the edited call, and again when it starts."""
+    """I2, I6: rules stored since the request was opened apply to the edited call, and again when it starts.
+
+    A call that was approved as it was, and is denied before it comes to run, doesn't start: the model reads which rule.
+    """
     over = 'args = [{at = "/cents", op = "gt", value = %d}]'
     allowing = Policy(rule=[Rule(name="ok", verdict="allow", tools=["slow"])])
-    async with held_up(client, sqlite, bench, PAY, LATER, policy=allowing) as (engine, run):
-        first = await engine.request(run)
-        (second,) = [each for each in await all_requests(engine, run) if each.id != first.id]
+    denied = call("pay", '{"cents": 7}', "r")
+    async with held_up(client, sqlite, bench, PAY, LATER, denied, policy=allowing) as (engine, run):
+        first, second, third = [await engine.request_about(run, each) for each in ("p", "q", "r")]
         await engine.store_rules(rule("large", "deny", more=over % 100))
-        with pytest.raises(InvalidInputError, match="large") as refused:
+        with pytest.raises(InvalidInputError, match="large") as too_much:
             await engine.decide(first, "edit", args='{"cents": 101}')
-        assert refused.value.error_code == "invalid_edit"
+        assert too_much.value.error_code == "invalid_edit"
         for request, cents in ((first, 100), (second, 20)):
             await engine.decide(request, "edit", args=f'{{"cents": {cents}}}')
-        await engine.store_rules(rule("large", "deny", more=over % 50))
+        await engine.decide(third, "approve")
+        seven = rule("closed", "deny", more='args = [{at = "/cents", op = "eq", value = 7}]')
+        await engine.store_rules(rule("large", "deny", more=over % 50) + seven)
         bench.release.set()
         assert (await engine.ended(run)).status == "completed"
         assert bench.paid == [20]
         results = await engine.results(run)
-        assert results[first.tool_call_id].fields["rule"] == "large"
+        assert results["p"].fields["rule"] == "large"
+        refused = results["r"]
+        assert (refused.kind, refused.fields["rule"]) == ("denied", "closed")
+        assert "Since noon." in refused.reason
+        assert set(await engine.executions(run)) == {"s", "q"}, "a denied call started"
 
 
 @dataclass

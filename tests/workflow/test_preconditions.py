@@ -17,7 +17,6 @@ from support.engine import ListModel, Stack, call, says, stack, until
 from support.tools import Amount
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
-from temporalio.worker import Replayer
 
 from turngate import Hooks, Policy, Preview, Rule, ToolContext, tool
 from turngate import worker as composition
@@ -27,14 +26,13 @@ from turngate.domain.contract import RunToolInput, RunToolResult
 from turngate.domain.errors import ConflictError
 from turngate.domain.tools.results import Ok
 from turngate.domain.tools.tool import Tool
-from turngate.runtime.temporal_client import data_converter
+from turngate.runtime.workflow_code import build_replayer
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
-from turngate.worker import SANDBOX
 from turngate.workflows.agent_turn import AgentTurn
 
-PAY = call("pay", '{"cents": 5}', "p")
+PAY, OTHER = call("pay", '{"cents": 5}', "p"), call("pay", '{"cents": 6}', "q")
 
 
 @pytest.fixture(autouse=True)
@@ -46,9 +44,14 @@ def log() -> Iterator[list[Any]]:
 
 @dataclass
 class World:
-    """What payments depend on. ``balance``: any value; an exception is raised; ``asyncio.sleep``: the look hangs."""
+    """What payments depend on: a value, or a function of a payment's parameters that returns one.
+
+    An exception is raised; with ``asyncio.sleep`` the look hangs.
+    """
 
     balance: Any = 100
+    accounts: dict[int, Any] = field(default_factory=dict)
+    """What payments of so many cents depend on, in place of the balance."""
     paid: list[int] = field(default_factory=list)
     looks: list[int] = field(default_factory=list)
     preconditions: list[str | None] = field(default_factory=list)
@@ -57,11 +60,15 @@ class World:
     async def look(self, params: Amount, ctx: ToolContext) -> Any:
         assert ctx.idempotency_key
         self.looks.append(params.cents)
-        if isinstance(self.balance, BaseException):
-            raise self.balance
-        if self.balance is asyncio.sleep:
+        value = self.accounts.get(params.cents, self.balance)
+        if isinstance(value, BaseException):
+            raise value
+        if value is asyncio.sleep:
             await asyncio.sleep(60)
-        return self.balance(params) if callable(self.balance) else self.balance
+        return value(params) if callable(value) else value
+
+    def show(self, params: Amount, _workspace: object) -> Preview:
+        return Preview(kind="text", text=f"{params.cents} of {self.accounts.get(params.cents, self.balance)}")
 
     def tool(self, *, ask: bool = True, task_queue: str | None = None) -> Tool:
         @tool(
@@ -69,7 +76,7 @@ class World:
             ask=ask,
             task_queue=task_queue,
             precondition=self.look,
-            preview=lambda params, _: Preview(kind="text", text=f"{params.cents} of {self.balance}"),
+            preview=self.show,
         )
         async def pay(params: Amount, ctx: ToolContext) -> dict[str, int]:
             """Pay."""
@@ -89,84 +96,114 @@ async def requests_of(engine: Stack, run: runs.Run) -> list[requests.Request]:
         return await requests.of_run(conn, run.id)
 
 
-async def another_request(engine: Stack, run: runs.Run, first: requests.Request) -> requests.Request:
-    """The request that took the first one's place, once it waits."""
+async def another_request(
+    engine: Stack, run: runs.Run, *others: requests.Request, call_id: str | None = None
+) -> requests.Request:
+    """The request that took the first one's place, once it waits: none of ``others``, and about this call."""
 
     async def look() -> requests.Request | None:
-        waiting = [each for each in await requests_of(engine, run) if each.status == "pending" and each.id != first.id]
-        return waiting[0] if waiting else None
+        known = {each.id for each in others}
+        waiting = [each for each in await requests_of(engine, run) if each.status == "pending" and each.id not in known]
+        return next((each for each in waiting if call_id in {None, each.tool_call_id}), None)
 
     return await until(look, "request in place of the first")
 
 
 async def test_what_is_unchanged_runs(client: Client, database: Database) -> None:
-    """An unchanged precondition is checked twice and asked about once; no request replaces another."""
-    world = World({"b": [1, {"c": "ü"}], "a": None})
-    async with stack(client, database, world.tool(), model=paying()) as engine:
+    """An unchanged precondition is checked twice and asked about once; no request replaces another.
+
+    So it is with values that JSON or a database has trouble with: each equals itself, or the request would be repeated forever.
+    """
+    odd = ["file\udc80", "a\x00b", "ünïcode", float("nan"), 10**30, None]
+    values: dict[int, Any] = {5: {"b": [1, {"c": "ü"}], "a": None}, 6: odd}
+    world = World(accounts=values)
+    async with stack(client, database, world.tool(), model=paying(PAY, OTHER)) as engine:
         run = await engine.start()
-        request = await engine.request(run)
-        world.balance = {"a": None, "b": [1, {"c": "ü"}]}  # the same JSON value in another order
-        await engine.decide(request, "approve")
+        first, second = [await engine.request_about(run, each) for each in ("p", "q")]
+        values[5] = {"a": None, "b": [1, {"c": "ü"}]}  # the same JSON value in another order
+        for request in (first, second):
+            await engine.decide(request, "approve")
         assert (await engine.ended(run)).status == "completed"
-        assert (world.paid, world.looks, world.preconditions) == ([5], [5, 5], ['{"a": null, "b": [1, {"c": "ü"}]}'])
-        assert [each.status for each in await requests_of(engine, run)] == ["approved"]
+        assert (sorted(world.paid), sorted(world.looks)) == ([5, 6], [5, 5, 6, 6])
+        assert '{"a": null, "b": [1, {"c": "ü"}]}' in world.preconditions
+        assert [each.status for each in await requests_of(engine, run)] == ["approved"] * 2
 
 
-async def test_i3_what_changed_is_asked_about_again(client: Client, sqlite: Database) -> None:
-    """I3, I6: the first approval runs nothing; the second request says what changed, and its approval runs the call once."""
+@pytest.mark.unencrypted  # it reads Temporal's history itself
+async def test_i3_i4_i11_what_changed_is_asked_about_again(client: Client, sqlite: Database) -> None:
+    """I3, I6: the first approval runs nothing; the second request says what changed, and its approval runs the call once.
+
+    Stray orders with the first decision start nothing, before and after the second one was made. The call holds up no other of
+    its step. I4: the first request stays decided, and who repeats the decision gets the same answer. I11: the history replays.
+    """
     world = World(100)
-    async with stack(client, sqlite, world.tool(), model=paying()) as engine:
+    async with stack(client, sqlite, world.tool(), model=paying(PAY, OTHER)) as engine:
         run = await engine.start()
-        first = await engine.request(run)
-        world.balance = 3
+        first, other = [await engine.request_about(run, each) for each in ("p", "q")]
+        world.accounts[5] = 3
         await engine.decide(first, "approve", decision_id="first")
-        second = await another_request(engine, run, first)
+        second = await another_request(engine, run, first, other)
         assert (world.paid, await engine.executions(run)) == ([], {})
         assert second.reason.startswith("operator approved this, but what it depends on changed before it could run")
         assert "it was 100, and is now 3" in second.reason
         assert (first.preview, second.preview) == ("5 of 100", "5 of 3")
         assert (second.digest, second.input, second.agent_words) == (first.digest, first.input, "I pay.")
+        await engine.decide(other, "approve")
+        await engine.event(run, "execution.finished")
+        assert world.paid == [6], "a call that is asked about again holds up its neighbour"
+        assert (await engine.decide(first, "approve", decision_id="first")).status == "approved"
+        with pytest.raises(ConflictError):
+            await engine.decide(first, "reject", decision_id="e")
+        world.accounts[5] = 100  # as it was when the first approval was given
+        assert (await ask_directly(engine, run)).state == "asks"
+        assert world.paid == [6], "a stray order redeemed the first approval"
+        world.accounts[5] = 3
         await engine.decide(second, "approve", decision_id="second")
         assert (await engine.ended(run)).status == "completed"
-        assert world.paid == [5]
+        assert (await ask_directly(engine, run)).state == "settled"
+        assert world.paid == [6, 5]
         execution = (await engine.executions(run))["p"]
         assert (execution.decision_id, execution.attempts) == ("second", 1)
         opened = [event.payload for event in await engine.events(run) if event.type == "request.opened"]
-        assert [each.get("instead_of") for each in opened] == [None, first.id]
+        assert [each.get("instead_of") for each in opened] == [None, None, first.id]
+        await engine.closed(run)
+        history = await engine.workflow(run).fetch_history()
+    replayer = build_replayer(AgentTurn)
+    await replayer.replay_workflow(history)
 
 
-@pytest.mark.parametrize(("verb", "kind"), [("reject", "rejected"), ("respond", "ok")])
-async def test_i12_the_second_no_closes_the_call(client: Client, sqlite: Database, verb: str, kind: str) -> None:
-    """I12: what a person says to the second request is the call's result; the first yes counts for nothing."""
-    world = World(1)
-    async with stack(client, sqlite, world.tool(), model=paying()) as engine:
+async def test_i12_the_second_no_closes_the_call(client: Client, sqlite: Database) -> None:
+    """I12: what a person says to the second request is the call's result; the first yes counts for nothing.
+
+    An interrupt cancels a second request that still waits: every request that was issued is closed with its run.
+    """
+    world, calls = World(1), [call("pay", f'{{"cents": {cents}}}', f"c{cents}") for cents in (5, 6, 7)]
+    async with stack(client, sqlite, world.tool(), model=paying(*calls)) as engine:
         run = await engine.start()
-        first = await engine.request(run)
+        firsts = [await engine.request_about(run, each.tool_call_id) for each in calls]
         world.balance = 2
-        await engine.decide(first, "approve")
-        await engine.decide(await another_request(engine, run, first), verb, message="Not any more.")
-        assert (await engine.ended(run)).status == "completed"
-        result = (await engine.results(run))["p"]
-        assert kind == ("ok" if isinstance(result, Ok) else result.kind)
-        assert "Not any more." in str(result)
+        for request in firsts:
+            await engine.decide(request, "approve")
+        seconds = [await another_request(engine, run, each, call_id=each.tool_call_id) for each in firsts]
+        await engine.decide(seconds[0], "reject", message="Not any more.")
+        await engine.decide(seconds[1], "respond", message="Not any more.")
+        await until(lambda: are_settled(engine, run, "c5", "c6"), "results of two calls")
+        await engine.idle(run)
+        await engine.interrupt(run)
+        assert (await engine.ended(run)).status == "interrupted"
+        results = await engine.results(run)
+        assert (results["c5"].kind, isinstance(results["c6"], Ok)) == ("rejected", True)
+        assert all("Not any more." in str(results[each]) for each in ("c5", "c6"))
+        assert results["c7"].fields["started"] is False
+        statuses = {each.id: each.status for each in await requests_of(engine, run)}
+        assert [statuses[each.id] for each in seconds] == ["rejected", "responded", "cancelled"]
+        assert [statuses[each.id] for each in firsts] == ["approved"] * 3
         assert (world.paid, await engine.executions(run)) == ([], {})
 
 
-async def test_i4_the_first_request_stays_decided(client: Client, sqlite: Database) -> None:
-    """I4: the same decision again gets the same answer; another person learns that it was decided."""
-    world = World(1)
-    async with stack(client, sqlite, world.tool(), model=paying()) as engine:
-        run = await engine.start()
-        first = await engine.request(run)
-        world.balance = 2
-        await engine.decide(first, "approve", decision_id="d")
-        second = await another_request(engine, run, first)
-        assert (await engine.decide(first, "approve", decision_id="d")).status == "approved"
-        with pytest.raises(ConflictError):
-            await engine.decide(first, "reject", decision_id="e")
-        await engine.decide(second, "reject")
-        await engine.ended(run)
-        assert world.paid == []
+async def are_settled(engine: Stack, run: runs.Run, *call_ids: str) -> bool:
+    results = await engine.results(run)
+    return all(results[each] is not None for each in call_ids)
 
 
 @pytest.mark.exhaustive
@@ -228,62 +265,44 @@ async def test_a_call_that_policy_allows_is_not_looked_at(client: Client, sqlite
 # Looks that fail
 
 
-async def test_one_that_fails_when_a_person_is_asked_asks_again_when_it_works(client: Client, sqlite: Database) -> None:
-    """What was not known cannot be known to be unchanged: the person is asked again, once it is."""
-    world = World(RuntimeError("away"))
-    async with stack(client, sqlite, world.tool(), model=paying()) as engine:
+async def test_i2_one_that_fails_before_the_call_runs_stops_it(
+    client: Client, sqlite: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I2: an error on the gate path means not executed; the model reads that, and the run continues.
+
+    One that failed when a person was asked, and works when the call is to run, asks again: what was not known can't be known to
+    be unchanged.
+    """
+    monkeypatch.setattr(author_code, "AUTHOR_SECONDS", 0.3)
+    failing = {
+        10: RuntimeError("secret"),
+        11: SystemExit(1),
+        12: asyncio.CancelledError(),
+        13: asyncio.sleep,
+        14: object(),
+        15: {1: "a", "b": 2},
+    }
+    values: dict[int, Any] = {**dict.fromkeys(failing, 100), 5: RuntimeError("away")}
+    world = World(accounts=values)
+    calls = [PAY, *(call("pay", f'{{"cents": {cents}}}', str(cents)) for cents in failing)]
+    async with stack(client, sqlite, world.tool(), model=paying(*calls)) as engine:
         run = await engine.start()
-        first = await engine.request(run)
-        world.balance = 100
-        await engine.decide(first, "approve")
-        second = await another_request(engine, run, first)
+        waiting = [await engine.request_about(run, each.tool_call_id) for each in calls]
+        values.update({**failing, 5: 100})
+        for request in waiting:
+            await engine.decide(request, "approve")
+        second = await another_request(engine, run, waiting[0], call_id="p")
         assert "RuntimeError" in second.reason
         assert "away" not in second.reason
         assert "is now 100" in second.reason
         await engine.decide(second, "approve")
-        await engine.ended(run)
-        assert world.paid == [5]
-
-
-FAILING = {
-    "raises": RuntimeError("secret"),
-    "exits": SystemExit(1),
-    "cancels": asyncio.CancelledError(),
-    "hangs": asyncio.sleep,
-    "no-json": object(),
-    "mixed-keys": {1: "a", "b": 2},
-}
-
-
-@pytest.mark.parametrize("failing", FAILING)
-async def test_i2_one_that_fails_before_the_call_runs_stops_it(
-    client: Client, sqlite: Database, monkeypatch: pytest.MonkeyPatch, failing: str
-) -> None:
-    """I2: an error on the gate path means not executed; the model reads that, and the run continues."""
-    monkeypatch.setattr(author_code, "AUTHOR_SECONDS", 0.3)
-    world = World(100)
-    async with stack(client, sqlite, world.tool(), model=paying()) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        world.balance = FAILING[failing]
-        await engine.decide(request, "approve")
         assert (await engine.ended(run)).status == "completed"
-        result = (await engine.results(run))["p"]
-        assert (result.kind, "did not run" in result.reason) == ("execution_error", True)
-        assert "secret" not in result.reason
-        assert (world.paid, await engine.executions(run)) == ([], {})
-
-
-@pytest.mark.parametrize("odd", ["file\udc80", "a\x00b", "ünïcode", float("nan"), 10**30, None])
-async def test_an_odd_value_equals_itself(client: Client, database: Database, odd: Any) -> None:
-    """A value that JSON or a database has trouble with still equals itself, so the request is not repeated forever."""
-    world = World([odd])
-    async with stack(client, database, world.tool(), model=paying()) as engine:
-        run = await engine.start()
-        await engine.decide(await engine.request(run), "approve")
-        assert (await engine.ended(run)).status == "completed"
-        assert world.paid == [5]
-        assert len(await requests_of(engine, run)) == 1
+        results = await engine.results(run)
+        for cents in failing:
+            result = results[str(cents)]
+            assert (result.kind, "did not run" in result.reason) == ("execution_error", True), cents
+            assert "secret" not in result.reason
+        assert (world.paid, set(await engine.executions(run))) == ([5], {"p"})
 
 
 @pytest.mark.exhaustive
@@ -323,22 +342,6 @@ async def test_the_second_request_expires_by_itself(client: Client, sqlite: Data
         assert world.paid == []
 
 
-async def test_an_interrupt_cancels_the_second_request(client: Client, sqlite: Database) -> None:
-    """Every request that was issued is closed with its run."""
-    world = World(1)
-    async with stack(client, sqlite, world.tool(), model=paying()) as engine:
-        run = await engine.start()
-        first = await engine.request(run)
-        world.balance = 2
-        await engine.decide(first, "approve")
-        await another_request(engine, run, first)
-        await engine.idle(run)
-        await engine.interrupt(run)
-        assert (await engine.ended(run)).status == "interrupted"
-        assert [each.status for each in await requests_of(engine, run)] == ["approved", "cancelled"]
-        assert (await engine.results(run))["p"].fields["started"] is False
-
-
 async def ask_directly(engine: Stack, run: runs.Run) -> RunToolResult:
     """Run the activity as a worker does that is killed before it can answer: the workflow never gets the result."""
     order = RunToolInput(run_id=run.id, call="p")
@@ -374,67 +377,3 @@ async def test_i5_a_worker_killed_after_asking_again_asks_once(client: Client, s
         assert world.paid == [5]
         assert (await engine.executions(run))["p"].decision_id == "second"
         assert len(await requests_of(engine, run)) == 2
-
-
-async def test_i3_a_superseded_approval_is_never_redeemed(client: Client, sqlite: Database) -> None:
-    """I3: stray orders with the first decision start nothing, before and after the second one was made."""
-    world = World(1)
-    async with stack(client, sqlite, world.tool(), model=paying()) as engine:
-        run = await engine.start()
-        first = await engine.request(run)
-        world.balance = 2
-        await engine.decide(first, "approve", decision_id="first")
-        second = await another_request(engine, run, first)
-        world.balance = 1  # as it was when the first approval was given
-        assert (await ask_directly(engine, run)).state == "asks"
-        assert world.paid == []
-        world.balance = 2
-        await engine.decide(second, "approve", decision_id="second")
-        await engine.ended(run)
-        assert (await ask_directly(engine, run)).state == "settled"
-        assert world.paid == [5]
-
-
-async def test_two_calls_of_one_step_are_asked_about_apart(client: Client, sqlite: Database) -> None:
-    """A call that is asked about again holds up no other."""
-    changing = {5: 1, 6: 1}
-    world = World(lambda params: changing[params.cents])
-    model = paying(PAY, call("pay", '{"cents": 6}', "q"))
-    async with stack(client, sqlite, world.tool(), model=model) as engine:
-        run = await engine.start()
-        first = await until_of(engine, run, "p")
-        other = await until_of(engine, run, "q")
-        changing[5] = 2
-        await engine.decide(first, "approve")
-        await engine.decide(other, "approve")
-        second = await another_request(engine, run, first)
-        assert second.tool_call_id == "p"
-        await engine.event(run, "execution.finished")
-        assert world.paid == [6]
-        await engine.decide(second, "approve")
-        await engine.ended(run)
-        assert world.paid == [6, 5]
-
-
-async def until_of(engine: Stack, run: runs.Run, call_id: str) -> requests.Request:
-    async def look() -> requests.Request | None:
-        return next((each for each in await requests_of(engine, run) if each.tool_call_id == call_id), None)
-
-    return await until(look, f"request of {call_id}")
-
-
-@pytest.mark.unencrypted  # it reads Temporal's history itself
-async def test_i11_a_run_that_asked_again_replays(client: Client, sqlite: Database) -> None:
-    """I11: the recorded history of it passes the replayer."""
-    world = World(1)
-    async with stack(client, sqlite, world.tool(), model=paying()) as engine:
-        run = await engine.start()
-        first = await engine.request(run)
-        world.balance = 2
-        await engine.decide(first, "approve")
-        await engine.decide(await another_request(engine, run, first), "approve")
-        await engine.ended(run)
-        await engine.closed(run)
-        history = await engine.workflow(run).fetch_history()
-    replayer = Replayer(workflows=[AgentTurn], workflow_runner=SANDBOX, data_converter=data_converter())
-    await replayer.replay_workflow(history)

@@ -17,7 +17,6 @@ from pydantic import JsonValue
 from support.engine import STARTER, ListModel, Script, Stack, call, says, stack
 from support.transforming_parameters import SECRET_WORDS, Money, Parcel, compact, decoded, encoded, raw, seen
 from temporalio.client import Client
-from temporalio.worker import Replayer
 
 from turngate import (
     Deny,
@@ -37,13 +36,12 @@ from turngate import (
 from turngate.approvals_api.runs import fork as fork_run
 from turngate.models.openai.request import request_body
 from turngate.models.port import ModelRequest
-from turngate.runtime.temporal_client import data_converter
+from turngate.runtime.workflow_code import build_replayer
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import calls, runs
 from turngate.toolkits.json_schema import json_schema_tool
 from turngate.wire.orders import ForkOrder
-from turngate.worker import SANDBOX
 from turngate.workflows.agent_turn import AgentTurn
 
 
@@ -361,7 +359,7 @@ async def test_i7_replaying_a_run_decodes_nothing(client: Client, sqlite: Databa
         recorded = "\n".join(texts_of(history.to_json_dict()))
         assert run.id in recorded
         assert [word for word in (*SECRET_WORDS, "operator_message", "trail") if word in recorded] == []
-        replayer = Replayer(workflows=[AgentTurn], workflow_runner=SANDBOX, data_converter=data_converter())
+        replayer = build_replayer(AgentTurn)
         assert (await replayer.replay_workflow(history, raise_on_replay_failure=False)).replay_failure is None
 
         assert (shop.sightings, len(model.seen), await engine.results(run)) == (before, requests, results)

@@ -14,6 +14,7 @@ from temporalio.converter import PayloadCodec, StorageDriverStoreContext
 from temporalio.worker import Replayer, WorkerDeploymentConfig, WorkflowInstance, WorkflowInstanceDetails
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from turngate import __version__
 from turngate.runtime.temporal_client import data_converter, sdk_runtime
 
 NO_CONTEXT: Final = StorageDriverStoreContext()
@@ -63,7 +64,12 @@ SANDBOX: Final = _Sandbox(
 def build_replayer(*workflows: type, codec: PayloadCodec | None = None) -> Replayer:
     """Return a replayer that runs these workflows' code as the worker does. ``codec``: decrypts their histories."""
     return Replayer(
-        workflows=workflows, workflow_runner=SANDBOX, data_converter=data_converter(codec), runtime=sdk_runtime()
+        workflows=workflows,
+        workflow_runner=SANDBOX,
+        data_converter=data_converter(codec),
+        runtime=sdk_runtime(),
+        # The SDK's default is a hash over the code of every imported module, which takes a second.
+        build_id=f"turngate-{__version__}",
     )
 
 
