@@ -116,7 +116,17 @@ def test_submodules_are_held(backend: Backend, run: Callable[[str], str], tmp_pa
 
 
 @pytest.mark.parametrize(
-    "name", ["COMMIT_EDITMSG", "logs/HEAD", "logs/refs/heads/new", "index", "refs/heads/new", "rebase-merge"]
+    "name",
+    [
+        *("COMMIT_EDITMSG", "logs/HEAD", "logs/refs/heads/new", "index", "refs/heads/new", "rebase-merge"),
+        *(
+            "objects/info/commit-graph",
+            "objects/info/commit-graphs/chain",
+            "objects/pack/multi-pack-index",
+            "objects/aa",
+        ),
+        "refs/heads/objects/x/y",
+    ],
 )
 def test_links_in_a_repository_are_removed(run: Callable[[str], str], tmp_path: Path, name: str) -> None:
     """Git makes none, and a commit of the operator's would write over what they lead to; a link that was there stays."""
@@ -127,7 +137,35 @@ def test_links_in_a_repository_are_removed(run: Callable[[str], str], tmp_path: 
     assert f"turngate: removed .git/{name} in {work}: git makes no links there" in errors
     assert (work / ".git/old").is_symlink()
     git(work, "commit", "--allow-empty", "-qm", "operator")
+    git(work, "gc", "-q")
+    git(work, "multi-pack-index", "write")
     assert victim.read_text() == "kept"
+
+
+def test_links_in_a_repository_without_a_project_are_removed(run: Callable[[str], str], tmp_path: Path) -> None:
+    """Where git writes, be it the workspace itself or below it; links in other directories that lie there stay."""
+    work = tmp_path / "work"
+    git(tmp_path, "init", "-q", "--bare", "work")
+    git(work, "init", "-q", "--bare", "lib.git")
+    links = [
+        f"{top}{name}" for top in ("", "lib.git/") for name in ("FETCH_HEAD", "objects/info/packs", "refs/heads/x")
+    ]
+    assert git(work, "rev-parse", "--is-bare-repository") == "true\n"
+    errors = run("".join(f"ln -s ~/victim {link};" for link in links) + "mkdir -p lib.git/src; ln -s x lib.git/src/x")
+    assert f"turngate: removed {', '.join(sorted(links))} in {work}: " in errors
+    assert [each.name for each in work.rglob("*") if each.is_symlink()] == ["x"]
+
+
+def test_many_files_hide_nothing_of_a_nearer_repository(tmp_path: Path) -> None:
+    """What fills one repository is said of that one, and the others are looked at all the same."""
+    near, far = (repository(tmp_path / name) for name in ("near", "near/far"))
+    look = LeftBehind(str(tmp_path), [])
+    for number in range(10_001):
+        (near / f".git/{number}").touch()
+    (far / ".git/FETCH_HEAD").symlink_to("x")
+    removed, cut = look.report([])
+    assert removed.startswith("removed near/far/.git/FETCH_HEAD in ")
+    assert cut == f"near/.git in {tmp_path} has so many files now that not all of them were looked at"
 
 
 def test_everyday_commands_are_not_spoken_about(run: Callable[[str], str], tmp_path: Path) -> None:

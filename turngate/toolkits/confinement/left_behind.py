@@ -43,8 +43,12 @@ _OBEYED_DIRECTORIES = {"hooks", "remotes", "branches"}
 _OBEYED_FILES = {"config", "config.worktree", "commondir", "gitdir", "attributes", "git-rebase-todo"}
 _OF_NAMED_BRANCHES = {"refs", "logs", "objects"}
 """What lies there is named by branches and content."""
+_OF_BARE = {*_OF_NAMED_BRANCHES, *(each.names[0] for each in OF_REPOSITORY)}
+"""Where git writes in a repository without files of a project; a directory that only looks like one may hold others."""
 
 _MOST_ENTRIES = 10_000
+_MOST_OF_THEIR_OWN = 20
+"""So many repositories, those nearest to the top, are looked at whatever the others hold."""
 _MOST_SUBMODULES = 100
 _MOST_NAMED = 10
 _MOST_OF_INDEX = 16 << 20
@@ -107,8 +111,11 @@ class LeftBehind:
         submodules = set(after.submodules) - set(self._before.submodules)
         if submodules:
             yield f"{_listed(submodules)} in {self.path} is in the index now, so your `git status` at the top obeys its settings"
-        if self._before.is_whole and not after.is_whole:
+        if after.is_cut and not self._before.is_cut:
             yield f"{self.path} has so many files now that not all directories were searched for repositories"
+        cut = after.cut - self._before.cut
+        if cut:
+            yield f"{_listed(cut)} in {self.path} has so many files now that not all of them were looked at"
 
     def _remove(self, names: Names) -> bool:
         with suppress(OSError):
@@ -129,10 +136,12 @@ class _Look:
         self.links: dict[Names, Stamp] = {}
         self.repositories: set[Names] = set()
         self.submodules: list[Names] = []
-        self.is_whole = True
+        self.cut: set[Names] = set()
+        """Repositories that weren't looked at to the end."""
         self._directory = directory
         self._left = _MOST_ENTRIES
         repositories = self._search()
+        self.is_cut = self._left < 0
         self._left = _MOST_ENTRIES
         for place in places:
             self.obeyed |= {names: _stamp(status) for names, status in self._files((place,))}
@@ -140,7 +149,10 @@ class _Look:
             names = repositories.popleft()
             if names not in self.repositories and self._status(names) is not None:
                 self.repositories.add(names)
+                if len(self.repositories) <= _MOST_OF_THEIR_OWN:
+                    self._left = _MOST_ENTRIES
                 self._look_at(names)
+                self.cut |= {names} if self._left < 0 else set()
                 submodules = [(*names[:-1], *inner, ".git") for inner in self._submodules(names)]
                 self.submodules += [each for each in submodules if self._can_be_held(each)]
                 repositories += submodules
@@ -159,12 +171,10 @@ class _Look:
         return repositories
 
     def _look_at(self, repository: Names) -> None:
-        """Look at what git obeys in a repository, and at links in ``.git``; any directory may be a repository without files."""
-        is_dot_git = repository[-1:] == (".git",)
-        parts = [repository] if is_dot_git else [(*repository, *each.names) for each in OF_REPOSITORY]
-        for names, status in (file for part in parts for file in self._files(part)):
+        """Look at what git obeys in a repository, and at links where it writes."""
+        for names, status in self._files(repository, None if repository[-1:] == (".git",) else _OF_BARE):
             inner = names[len(repository) :]
-            if is_dot_git and inner and stat.S_ISLNK(status.st_mode):
+            if inner and stat.S_ISLNK(status.st_mode):
                 self.links[names] = _stamp(status)
             elif _is_obeyed(inner) and not self._is_placeholder(names, status):
                 self.obeyed[names] = _stamp(status)
@@ -190,8 +200,11 @@ class _Look:
         """Whether this is what is made to hold an absent file, perhaps for another command."""
         return status.st_size == 0 or (names[-1] == "commondir" and self._read(names, 8) == b".\n")
 
-    def _files(self, names: Names) -> Iterator[tuple[Names, os.stat_result]]:
-        """Yield all that is no directory; of a repository's objects, only what lies beside them."""
+    def _files(self, names: Names, within: Collection[str] | None = None) -> Iterator[tuple[Names, os.stat_result]]:
+        """Yield all that is no directory; of a repository's objects, only what git finds by other names than their content's.
+
+        ``within``: which directories at the top are entered; None: all.
+        """
         status = self._status(names)
         if status is not None and not stat.S_ISDIR(status.st_mode):
             yield names, status
@@ -201,7 +214,9 @@ class _Look:
             for name, entry in self._entries(at, _status_of).items():
                 if not stat.S_ISDIR(entry.st_mode):
                     yield (*at, name), entry
-                elif at[-1:] != ("objects",):
+                elif not _holds_objects((*at, name)[len(names) :]) and (
+                    within is None or at != names or name in within
+                ):
                     waiting.append((*at, name))
 
     def _entries(self, names: Names, about: Callable[[os.DirEntry[str]], Of]) -> dict[str, Of]:
@@ -214,7 +229,6 @@ class _Look:
                     for entry in entries:
                         self._left -= 1
                         if self._left < 0:
-                            self.is_whole = False
                             break
                         with suppress(OSError):
                             listed[entry.name] = about(entry)
@@ -239,6 +253,11 @@ class _Look:
     def _open(self, names: Names, flags: int) -> int:
         """Open a path below the directory in one call, if it leads through no link."""
         return descriptors.open_beneath(self._directory, "/".join(names) or ".", flags)
+
+
+def _holds_objects(inner: Names) -> bool:
+    """Whether a directory of a repository, or of one in its ``modules``, has only files that are named by their content."""
+    return inner[-2:-1] == ("objects",) and inner[-1] not in {"info", "pack"} and not {"refs", "logs"} & set(inner)
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:
