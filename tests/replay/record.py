@@ -51,7 +51,8 @@ from turngate.store.schedules.schedule_fires import Fire
 from turngate.toolkits import control_calls
 from turngate.wire.orders import ExternalCallOrder, ForkOrder, MessageOrder, ReportOrder, ScheduleOrder
 
-HISTORIES = Path(__file__).with_name("histories") / __version__
+HISTORIES = Path(__file__).with_name("histories") / __version__.partition(".dev")[0]
+"""Of the release that this version leads to."""
 IDENTITY = "recorder"
 BLANKED = {"stackTrace", "binaryChecksum", "buildId", "workerInstanceKey", "workerControlTaskQueue"}
 """What says where the recording was made. Replay reads none of it."""

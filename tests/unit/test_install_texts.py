@@ -46,7 +46,7 @@ def test_the_pattern_knows_a_name_from_a_file() -> None:
     ):
         assert NAME_ON_NO_INDEX.search(wrong), wrong
     for right in (
-        "pip install ./turngate-0.1.0-py3-none-any.whl",
+        "pip install ./turngate-0.2.0-py3-none-any.whl",
         "pipx inject turngate rich",
         "pip uninstall turngate",
     ):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,12 +106,6 @@ def test_the_rules_find_what_breaks_them(small: list[Resource], fault: str) -> N
     broken = copy.deepcopy(small)
     BROKEN[fault](broken)
     assert any(fault in sentence for sentence in faults(broken))
-
-
-def test_the_chart_has_the_versions_of_the_project() -> None:
-    """The default image is the one that this checkout builds."""
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == version
 
 
 @pytest.mark.parametrize(

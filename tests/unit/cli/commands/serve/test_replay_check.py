@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from turngate.cli.main import app
 
-RECORDED = Path(__file__).parents[4] / "replay" / "histories" / "0.1.0"
+RECORDED = Path(__file__).parents[4] / "replay" / "histories" / "0.2.0"
 History = dict[str, Any]
 
 
