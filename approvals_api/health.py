@@ -25,6 +25,7 @@ from turngate.approvals_api.runs.stalled import FailingFire, failing_fires, stal
 from turngate.approvals_api.services import Services
 from turngate.domain.errors import TurngateError, UnavailableError
 from turngate.domain.text.durations import span
+from turngate.domain.text.sentences import counted
 from turngate.domain.tools.external import is_external
 from turngate.store import agents
 from turngate.store.clock import as_text, from_text, now
@@ -254,9 +255,7 @@ async def _requests(services: Services) -> list[HealthCheck]:
     if not changed:
         return []
     named = ", ".join(f"{each.request.id} ({each.changed})" for each in changed[:NAMES_SHOWN])
-    says = (
-        f"{_count(len(changed), 'request that waits was', 'requests that wait were')} changed in the database: {named}."
-    )
+    says = f"{counted(len(changed), 'request that waits was', 'requests that wait were')} changed in the database: {named}."
     fix = "No one can decide them. Find out who can write the database, and interrupt their runs."
     return [HealthCheck(name="requests", state="wrong", says=says, fix=fix, command="turngate audit verify")]
 
@@ -289,7 +288,9 @@ async def _workers(services: Services, findings: Findings) -> list[HealthCheck]:
     if checks:
         return checks
     return [
-        HealthCheck(name="workers", state="ok", says=f"{_count(len(there), 'worker polls', 'workers poll')} for tasks.")
+        HealthCheck(
+            name="workers", state="ok", says=f"{counted(len(there), 'worker polls', 'workers poll')} for tasks."
+        )
     ]
 
 
@@ -300,7 +301,7 @@ def of_stopping(identities: list[str]) -> Iterator[HealthCheck]:
     more = len(identities) - NAMES_SHOWN
     names = f"{', '.join(identities[:NAMES_SHOWN])}{f' and {more} more' if more > 0 else ''}"
     says = (
-        f"{_count(len(identities), 'worker is', 'workers are')} stopping, or stopped within the last minute: {names}. "
+        f"{counted(len(identities), 'worker is', 'workers are')} stopping, or stopped within the last minute: {names}. "
         "A stopping worker takes no new work and finishes what it has begun."
     )
     fix = (
@@ -355,7 +356,7 @@ async def _builds(services: Services, findings: Findings) -> list[HealthCheck]:
     checks = []
     for each in known:
         if each.open_runs and each.build_id not in there:
-            stay = f"{_count(each.open_runs, 'run stays', 'runs stay')} with build {each.build_id}"
+            stay = f"{counted(each.open_runs, 'run stays', 'runs stay')} with build {each.build_id}"
             fix = "Start a worker of that build, with the code of its release: the runs continue by themselves."
             command = f"turngate worker APP --build-id {shlex.quote(each.build_id)}"
             says = f"{stay}, and none of its workers polls."
@@ -391,13 +392,13 @@ async def _runs(services: Services, findings: Findings) -> list[HealthCheck]:
         older = failing.run_ids - {each.run.id for each in stuck}
         stuck += await stalled_among(services, older, STILL_FOR)
     findings.looked_at = min(findings.live, RUNS_LOOKED_AT)
-    counted = Counter(each.waits_for.kind for each in stuck)
+    by_kind = Counter(each.waits_for.kind for each in stuck)
     newest = {each.waits_for.kind: each.run.id for each in reversed(stuck)}
     findings.waits = [
-        WaitCount(kind=kind, says=WAITS[kind], runs=many, run_id=newest[kind]) for kind, many in counted.most_common()
+        WaitCount(kind=kind, says=WAITS[kind], runs=many, run_id=newest[kind]) for kind, many in by_kind.most_common()
     ]
     checks = [*of_failed(ended), *(check for each in findings.waits for check in of_wait(each))]
-    says = f"{_count(findings.live, 'run is', 'runs are')} live."
+    says = f"{counted(findings.live, 'run is', 'runs are')} live."
     if findings.live > findings.looked_at:
         says += f" Causes are of the newest {findings.looked_at}"
         says += "." if failing is None else ", and of all whose workflow task fails."
@@ -434,7 +435,7 @@ def of_fire(fire: FailingFire) -> HealthCheck:
 
 def of_wait(waits: WaitCount) -> Iterator[HealthCheck]:
     """Yield what must be done about runs that wait for this; nothing where people or time end the wait."""
-    says = f"{_count(waits.runs, 'run waits', 'runs wait')} for {waits.says}."
+    says = f"{counted(waits.runs, 'run waits', 'runs wait')} for {waits.says}."
     explained = f"turngate explain {waits.run_id}"
     match waits.kind:
         case "workflow_fails":
@@ -462,7 +463,7 @@ async def _outbox(services: Services) -> list[HealthCheck]:
     checks = [check for each in backlogs for check in of_backlog(each, at)]
     if not checks:
         many = len(services.settings.channels)
-        says = f"{_count(many, 'channel is', 'channels are')} notified." if many else "Notifications are off."
+        says = f"{counted(many, 'channel is', 'channels are')} notified." if many else "Notifications are off."
         checks.append(HealthCheck(name="notifications", state="ok", says=says, href="/notifications"))
     return checks
 
@@ -471,7 +472,7 @@ def of_backlog(backlog: Backlog, at: datetime) -> Iterator[HealthCheck]:
     """Yield what is wrong with one channel's deliveries."""
     to = f"to {backlog.channel}"
     if backlog.failed:
-        says = f"{_count(backlog.failed, 'message', 'messages')} {to} failed for good in the last 24 hours."
+        says = f"{counted(backlog.failed, 'message')} {to} failed for good in the last 24 hours."
         fix = "Read what the receiver answered, fix the channel, and send them again."
         yield HealthCheck(
             name="notifications", state="warning", says=says, fix=fix,
@@ -485,7 +486,7 @@ def of_backlog(backlog: Backlog, at: datetime) -> Iterator[HealthCheck]:
         yield HealthCheck(name="notifications", state="wrong", says=says, fix=fix, command="turngate notify check")
     elif backlog.retried and backlog.oldest_at is not None:
         oldest = span((at - from_text(backlog.oldest_at)) / timedelta(seconds=1))
-        says = f"{_count(backlog.retried, 'message', 'messages')} {to} could not be sent yet, the oldest for {oldest}."
+        says = f"{counted(backlog.retried, 'message')} {to} could not be sent yet, the oldest for {oldest}."
         fix = "Read what the receiver answers."
         yield HealthCheck(
             name="notifications", state="warning", says=says, fix=fix,
@@ -576,7 +577,7 @@ def of_clocks(
         *others,
         *(check for each in known for check in apart(f"worker {each}", beats[each], at - BEATS_EVERY, at)),
     ]
-    unknown = _count(len(workers) - len(known), "worker", "workers")
+    unknown = counted(len(workers) - len(known), "worker")
     says = "The clocks agree." if len(known) == len(workers) else f"The clocks agree. Not known yet: that of {unknown}."
     return checks or [HealthCheck(name="clock", state="ok", says=says)]
 
@@ -590,10 +591,6 @@ def apart(whose: str, theirs: datetime, before: datetime, after: datetime) -> It
     says = f"The {whose}'s clock is {span(apart / timedelta(seconds=1))} {direction}, compared with this machine's."
     fix = "Synchronise the machines' clocks (NTP): deadlines, grace periods and log-ins are measured by them."
     yield HealthCheck(name="clock", state="warning", says=says, fix=fix, command="timedatectl status")
-
-
-def _count(many: int, one: str, several: str) -> str:
-    return f"{many:,} {one if many == 1 else several}"
 
 
 def _agents(names: list[str]) -> str:

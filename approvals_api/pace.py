@@ -16,6 +16,7 @@ from typing import Final
 
 from turngate.approvals_api.principal import Principal
 from turngate.domain.errors import InvalidInputError, TooManyRequestsError
+from turngate.domain.text.sentences import counted
 
 BREATH_SECONDS: Final = 10
 """In which a person approves so many calls at most, and two thirds of that of one tool."""
@@ -85,7 +86,7 @@ class Pace:
             if len(acts) >= most:
                 wait = max(1, math.ceil(acts[-most][0] + BREATH_SECONDS - now))
                 message = (
-                    f"You approved {_count(len(acts), of_what)} within {BREATH_SECONDS} seconds. "
+                    f"You approved {counted(len(acts), 'call')}{of_what} within {BREATH_SECONDS} seconds. "
                     f"Look at this one again: you can approve it in {wait} s."
                 )
                 raise TooManyRequestsError(message, retry_after_seconds=wait, code="too_fast")
@@ -96,17 +97,13 @@ class Pace:
         alike = recent.count(what)
         if len(recent) < 3 * self._most and alike < 2 * self._alike:
             return
-        many = _count(alike, f" of {what}") if alike >= 2 * self._alike else _count(len(recent), "")
+        many = f"{counted(alike, 'call')} of {what}" if alike >= 2 * self._alike else counted(len(recent), "call")
         message = f"You approved {many} within a minute. If this one is right, too, type {what} and approve it."
         raise InvalidInputError(message, code="confirm_needed", errors=[{"pointer": "/confirm", "message": message}])
 
     @property
     def _alike(self) -> int:
         return max(1, self._most * 2 // 3)
-
-
-def _count(calls: int, of_what: str) -> str:
-    return f"{calls} {'call' if calls == 1 else 'calls'}{of_what}"
 
 
 def word_for(tools: Sequence[str]) -> str:

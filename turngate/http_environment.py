@@ -30,6 +30,11 @@ def problem_of(environment: Mapping[str, str]) -> str | None:
     return _problem_of_proxies(environment) or _problem_of_certificates(environment)
 
 
+def without_credentials(url: str) -> str:
+    """Return an address as it may be shown: without a name and password in it, and a slash at its end."""
+    return str(httpx.URL(url).copy_with(username=None, password=None)).rstrip("/")
+
+
 def client_for(url: str) -> httpx.AsyncClient:
     """Return a client for requests to this address. A proxy of the environment is not for this machine's own servers.
 

@@ -35,8 +35,6 @@ from turngate.runtime.workspaces import Workspaces
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database
 from turngate.store.policy import policies
-from turngate.store.requests.requests import Request
-from turngate.store.runs import runs
 from turngate.store.runs.runs import Run
 
 if TYPE_CHECKING:
@@ -191,12 +189,6 @@ class Engine:
         overrides = await self.overrides.of_run(conn, run)
         agent = self.agent(run.agent)
         return agent if overrides is None else overrides.values.seen_by(agent)
-
-    async def tool_of_request(self, conn: Connection, request: Request) -> Tool | None:
-        """Return the tool that a request is about, as this process has it; None when the app no longer has it."""
-        run = await runs.get(conn, request.run_id) if is_external(request.agent) else None
-        agent = self.agent(request.agent) if run is None else await agent_of(conn, run)
-        return self.tool(agent, request.tool_name)
 
     def agent(self, name: str) -> Agent:
         """Return an agent; raises a non-retryable ApplicationError when this worker's app has none of that name."""

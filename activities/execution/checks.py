@@ -154,8 +154,7 @@ async def ask_about_edit(door: Door) -> Redemption | None:
     verdict = await door.judge(digest, decided=True)
     if isinstance(verdict, Failure):
         return await door.refuse_edit(verdict)
-    if verdict.answer == "allow":  # the rules have changed since, or it may only reach more
-        verdict = Verdict.model_validate_json(door.call.verdict)
+    verdict = door.asking(verdict)  # the rules may have changed since, or it may only reach more
     wider = door.wider_by_edit(request)
     asks = f"rule {verdict.rule!r} asks about the edited one" if wider is None else f"of the edited one: {wider}"
     why = f"A person edited the call, and {asks}."

@@ -438,13 +438,16 @@ class Door:
             original_confinement=edited.process_confinement,
         )
 
+    def asking(self, verdict: Verdict) -> Verdict:
+        """Return the verdict that asks about an edited call: this one, or as planned if this one lets it run."""
+        return self._planned_verdict if verdict.answer == "allow" else verdict
+
     async def ask_about_edit(self, verdict: Verdict, why: str) -> AskAgain:
         """Open another request for an edited call, under the terms that its own arguments need, or else as planned."""
         edited = self.request
         if edited is None:
             raise LookupError(f"no one edited call {self.call.tool_call_id!r}")
-        if verdict.answer == "allow":
-            verdict = self._planned_verdict
+        verdict = self.asking(verdict)
         stored = verdict.model_dump_json(exclude_defaults=True)
         digests = await self._set_verdict(stored)
         question = replace(

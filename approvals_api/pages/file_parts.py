@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from turngate.domain.conversation.messages import FilePart
+from turngate.domain.text.sentences import counted
 
 MAX_BYTES: Final = 2 * 1024 * 1024
 """Of an image in the page itself. The API returns larger ones with their conversation."""
@@ -57,4 +58,4 @@ def size_in_words(size: int) -> str:
     for unit, bytes_of in (("MB", 1_000_000), ("KB", 1_000)):
         if size >= bytes_of:
             return f"{size / bytes_of:,.1f} {unit}"
-    return f"{size} byte{'' if size == 1 else 's'}"
+    return counted(size, "byte")

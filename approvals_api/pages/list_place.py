@@ -14,13 +14,14 @@ from turngate.approvals_api.paging import decode_cursor
 from turngate.approvals_api.requests.views import request_page
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.runs.groups import Grouping, groups_of
-from turngate.domain.runs.inbox import MAX_QUERY_CHARS, InboxFilter
+from turngate.domain.runs.inbox import InboxFilter
 from turngate.store.database import Connection
 from turngate.store.requests import requests
 from turngate.store.requests.requests import PENDING
 from turngate.wire.requests import RequestItem
 
 PARAMETER: Final = "list"
+MAX_QUERY_CHARS: Final = 2_000
 MAX_CURSOR_CHARS: Final = 500
 GROUPED: Final = 100
 """Requests on a page that is in groups: as many as can be decided together."""
@@ -83,7 +84,7 @@ FIRST_PAGE: Final = ListPlace()
 
 def place_of(request: Request) -> ListPlace:
     """Return where the person came from, as the request's URL says. Raises InvalidInputError."""
-    words = dict(parse_qsl(request.query_params.get(PARAMETER, "")[: MAX_QUERY_CHARS + 1]))
+    words = dict(parse_qsl(request.query_params.get(PARAMETER, "")[:MAX_QUERY_CHARS]))
     return place_in(words)
 
 

@@ -59,11 +59,6 @@ async def find_loss(services: Services, run_id: str) -> LostRun | NotLost:
         return await _as_lost(conn, run, workflow)
 
 
-async def is_lost(services: Services, run_id: str) -> bool:
-    """Tell whether a run lives in the store and its workflow is gone. Raises as :func:`find_loss`."""
-    return isinstance(await find_loss(services, run_id), LostRun)
-
-
 async def _as_lost(conn: Connection, run: Run, workflow: WorkflowState) -> LostRun:
     below = [each.id for each in await recovery.runs_below(conn, run.id) if each.status == "running"]
     step = (await recovery.turn_state(conn, run)).step

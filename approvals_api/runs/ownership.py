@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from pathlib import Path
 
 from turngate.approvals_api.lookups import existing_run
 from turngate.approvals_api.principal import Principal
 from turngate.domain.errors import ForbiddenError
 from turngate.domain.tools.external import is_external, source_of
-from turngate.runtime.workspaces import is_below
+from turngate.runtime.workspaces import leads_below
 from turngate.store.database import Connection, Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
@@ -149,7 +148,7 @@ async def require_bounds(principal: Principal, agent: str, workspace: str | None
         raise _beyond(principal, f"start runs of the agent {agent!r}", f"--agent {agent}")
     if workspace is None or bounds.workspaces is None:
         return
-    if not await asyncio.to_thread(is_below, workspace, [Path(each) for each in bounds.workspaces]):
+    if not await asyncio.to_thread(leads_below, workspace, bounds.workspaces):
         raise _beyond(principal, f"start runs in {workspace!r}", "--workspace DIRECTORY")
 
 

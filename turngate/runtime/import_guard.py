@@ -27,6 +27,8 @@ from types import ModuleType
 
 from pydantic import BaseModel, ConfigDict
 
+from turngate.toolkits.confinement.system_paths import is_below
+
 COMPILED = tuple(BYTECODE_SUFFIXES)
 Seen = dict[str, tuple[str, str]]
 """A module's name, or the path of another file → the path that was opened, and the state of what was there."""
@@ -71,20 +73,20 @@ class ImportGuard(BaseModel):
         changed = status.st_ctime_ns / 1e9
         # A directory or link can be replaced by those who may change the directory that it is in.
         changeable = place if stat.S_ISREG(status.st_mode) else place.parent
-        if changed >= self.servers_since and _is_below(changeable, self.of_servers):
+        if changed >= self.servers_since and is_below(changeable, self.of_servers):
             return True
         before = bisect_right(self.spans, (changed, float("inf")))
         is_in_time = (self.since is not None and changed >= self.since) or (
             before > 0 and changed <= self.spans[before - 1][1]
         )
-        return is_in_time and _is_below(changeable, self.places)
+        return is_in_time and is_below(changeable, self.places)
 
     def _was_led_there(self, spelled: Path, real: Path) -> bool:
         """Tell whether a link on the way may be a run's, or a directory of which nothing is loaded: an older file may be there.
 
         A directory of which something is loaded may get other files: each of them is judged by itself.
         """
-        if spelled == real and not _is_below(real, (*self.places, *self.of_servers)):
+        if spelled == real and not is_below(real, (*self.places, *self.of_servers)):
             return False
         return any(
             self._may_be_of_run(place, status)
@@ -94,7 +96,7 @@ class ImportGuard(BaseModel):
 
     def _is_another(self, name: str, spelled: Path, real: Path, status: os.stat_result) -> bool:
         """Tell whether a known name leads to another file than before, which no one has written meanwhile."""
-        if name not in self.accepted or not _is_below(real, (*self.places, *self.of_servers)):
+        if name not in self.accepted or not is_below(real, (*self.places, *self.of_servers)):
             return False
         return self.accepted[name][0] != str(spelled) or status.st_ctime_ns / 1e9 < self.accepted_at
 
@@ -153,7 +155,3 @@ def _holds_loaded(directory: Path, *, besides: Path) -> bool:
     names = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     files = (Path(name).resolve() for name in names if name)
     return any(file.is_relative_to(directory) and file != besides for file in files)
-
-
-def _is_below(path: Path, places: tuple[Path, ...]) -> bool:
-    return any(path.is_relative_to(place) for place in places)

@@ -15,6 +15,7 @@ from typing import Final
 from turngate.domain.policy.protected import place_around
 from turngate.toolkits.confinement import descriptors
 from turngate.toolkits.confinement.sandbox import is_repository
+from turngate.toolkits.confinement.system_paths import is_below
 from turngate.toolkits.private_files import PRIVATE_FILES, PrivateFiles
 
 _KERNELS: Final = ("/proc", "/sys")
@@ -38,13 +39,13 @@ class Workspaces:
                 f"no run may work in {workspace!r}, because no directory is listed for workspaces: set TURNGATE_WORKSPACES, "
                 "for the API and the workers"
             )
-        if not is_below(workspace, self.roots):
+        real = Path(os.path.realpath(workspace))
+        if not is_below(real, map(os.path.realpath, self.roots)):
             listed = ", ".join(map(str, self.roots))
             return (
                 f"the workspace {workspace!r} lies outside the directories that runs may work in: name one in {listed}, or "
                 "add it to TURNGATE_WORKSPACES, for the API and the workers"
             )
-        real = Path(os.path.realpath(workspace))
         if self.private.holds(real) or self.private.lie_in(real):
             return (
                 f"the workspace {workspace!r} is, holds or lies in Turngate's data directory, or holds its database: name "
@@ -74,10 +75,9 @@ class Workspaces:
         return None
 
 
-def is_below(directory: str, roots: Iterable[Path]) -> bool:
+def leads_below(directory: str, roots: Iterable[str]) -> bool:
     """Tell whether a directory is one of these or lies below one, by the real paths. Blocking."""
-    real = Path(os.path.realpath(directory))
-    return any(real.is_relative_to(os.path.realpath(root)) for root in roots)
+    return is_below(os.path.realpath(directory), map(os.path.realpath, roots))
 
 
 ANYWHERE: Final = Workspaces(roots=(Path("/"),))

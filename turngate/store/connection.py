@@ -140,12 +140,6 @@ def binding_of(url: str) -> Binding | None:
     return Binding(schema=schema, role=role)
 
 
-def bound_url(url: str, binding: Binding) -> str:
-    """Return a PostgreSQL URL with a binding, in place of one that it has. It may contain a password."""
-    query = {"schema": binding.schema} if binding.role is None else {"schema": binding.schema, "role": binding.role}
-    return make_url(unbound_url(url)).update_query_dict(query).render_as_string(hide_password=False)
-
-
 def unbound_url(url: str) -> str:
     """Return a PostgreSQL URL without a binding: what its login sees. It may contain a password."""
     return make_url(url).difference_update_query(["schema", "role"]).render_as_string(hide_password=False)

@@ -40,7 +40,6 @@ STARTER: Final = Principal(name="starter", via="session", scopes=OPERATOR_SCOPES
 OPERATOR: Final = Principal(name="operator", via="session", scopes=OPERATOR_SCOPES)
 DEADLINE_SECONDS: Final = 20.0
 POLL_SECONDS: Final = 0.02
-UPDATE_WAIT: Final = timedelta(seconds=15)
 TIME_SKIPPING: Final = (
     "frontend.WorkflowTimeSkippingEnabled=true",
     # How long a timer's task may be delayed. The server's default of 1 s would slow each skip.

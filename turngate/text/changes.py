@@ -13,6 +13,7 @@ from typing import Final
 from turngate.domain.text.folds import FoldedText, fold_text
 from turngate.domain.text.json_pointers import escaped
 from turngate.domain.text.json_text import JsonTree, Parsed, dump, parse
+from turngate.domain.text.sentences import counted
 from turngate.text.line_diff import changed_blocks, split_lines
 from turngate.text.plain_text import plain_line
 
@@ -70,7 +71,7 @@ class Changes:
     @property
     def approve_words(self) -> str:
         """What approves a call with these changes."""
-        return f"approve with {self.count:,} change{'' if self.count == 1 else 's'}"
+        return f"approve with {counted(self.count, 'change')}"
 
     @property
     def first(self) -> tuple[Change, ...]:

@@ -14,6 +14,7 @@ from rich.cells import cell_len, chop_cells
 from turngate.domain.text import json_text
 from turngate.domain.text.diff import DiffLine, LineKind, read_diff
 from turngate.domain.text.folds import CHANGES, more_lines
+from turngate.domain.text.sentences import counted
 from turngate.domain.tools.defaults import Default, default_rows
 from turngate.domain.tools.presentation import (
     Block,
@@ -113,7 +114,7 @@ def _table_lines(table: TableBlock) -> Iterator[Piece]:
     for at, row in enumerate(rows):
         yield (_aligned(row, widths), "bold" if at == 0 else "")
     if table.more > 0:
-        yield (f"… {table.more:,} more {'row' if table.more == 1 else 'rows'}", "dim")
+        yield (f"… {counted(table.more, 'more row')}", "dim")
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:

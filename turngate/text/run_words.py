@@ -14,6 +14,7 @@ from turngate.domain.policy.judge import Judgement
 from turngate.domain.requests import LostStart
 from turngate.domain.runs.groups import Group, Grouping, label
 from turngate.domain.text.durations import span
+from turngate.domain.text.sentences import counted
 from turngate.domain.tools.control_calls import WaitUntil
 from turngate.domain.tools.external import is_external, source_of
 from turngate.text.instants import second
@@ -94,9 +95,7 @@ def group_words(group: Group[RequestItem], by: Grouping) -> str:
         return plain_line(group.words if group.is_rest else f"{first.tool_name}: {group.words}", 120)
     step = f"step {first.step} of " if by == "step" and first.step is not None else ""
     task = f", {first.tasks[0].task}" if first.tasks else ""
-    return plain_line(
-        f"{step}{first.run_id}: {len(group.items)} {'request' if len(group.items) == 1 else 'requests'}{task}", 120
-    )
+    return plain_line(f"{step}{first.run_id}: {counted(len(group.items), 'request')}{task}", 120)
 
 
 def differs_words(group: Group[RequestItem], item: RequestItem) -> str:
@@ -293,8 +292,7 @@ def nudged(payload: Payload) -> str:
     if "repeats" in payload:
         times = int(payload["repeats"]) + 1
         return f"no progress: the same call {times} times with the same result; the model gets a hint about it"
-    steps = int(payload["in_a_row"])
-    count = f"{steps} step{'' if steps == 1 else 's'}"
+    count = counted(int(payload["in_a_row"]), "step")
     return f"no progress for {count}: the same calls with the same results; the model gets a hint about it"
 
 
@@ -314,9 +312,8 @@ def context_words(kind: str, payload: Payload) -> str:
 
 
 def _messages(payload: Payload) -> str:
-    count = int(payload["messages"])
     of_provider = "the provider refused the conversation as too long: " if payload["forced"] else ""
-    return f"{of_provider}{count} earlier message{'' if count == 1 else 's'}"
+    return f"{of_provider}{counted(int(payload['messages']), 'earlier message')}"
 
 
 def _tokens(payload: Payload) -> str:

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from turngate.toolkits.confinement.system_paths import is_below, python_directories
+from turngate.toolkits.confinement.system_paths import is_below, python_directories, real_roots
 from turngate.toolkits.private_files import PrivateFiles
 
 
@@ -40,7 +40,7 @@ class LoadedFiles(PrivateFiles):
             agents_write: where agents may write. What lies there counts, also if that is a part of the system's Python.
         """
         self._modules = set()
-        self._roots = tuple(map(os.path.realpath, agents_write))
+        self._roots = real_roots(agents_write)
         self._python = python_directories(self._roots)
         self.add(directories=self._python)
         self._spelled |= dict.fromkeys(self._python)

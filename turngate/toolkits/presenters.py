@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from turngate import DiffBlock, Failure, Ok, Presentation, TableBlock, TextBlock
+from turngate.domain.text.sentences import counted
 from turngate.domain.tools.presentation import default_presentation
 
 
@@ -36,7 +37,7 @@ def show_entries(_params: object, result: Ok | Failure) -> Presentation:
         return default_presentation(result)
     value: dict[str, Any] = result.value
     return _listed(
-        TextBlock(text=f"{value['path']}: {_count(value['total'], 'entry', 'entries')}"),
+        TextBlock(text=f"{value['path']}: {counted(value['total'], 'entry', 'entries')}"),
         columns=("name", "type", "size"),
         rows=value["entries"],
         more=value["total"] - len(value["entries"]),
@@ -48,7 +49,7 @@ def show_matches(_params: object, result: Ok | Failure) -> Presentation:
     if isinstance(result, Failure):
         return default_presentation(result)
     value: dict[str, Any] = result.value
-    searched = _count(value["files_searched"], "file", "files")
+    searched = counted(value["files_searched"], "file")
     summary = f"{_first(value, 'matches', 'matching line')} in {searched} searched, {value['files_skipped']} skipped"
     return _listed(TextBlock(text=summary), columns=("path", "line", "text"), rows=value["matches"])
 
@@ -69,14 +70,10 @@ def _listed(summary: TextBlock, *, columns: tuple[str, ...], rows: list[dict[str
 
 
 def _first(value: dict[str, Any], member: str, noun: str) -> str:
-    count = _count(len(_members(value, member)), noun, f"{noun}s")
+    count = counted(len(_members(value, member)), noun)
     return f"the first {count}" if value["truncated"] else count
 
 
 def _members(value: dict[str, Any], member: str) -> list[Any]:
     members: list[Any] = value[member]
     return members
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"

@@ -9,7 +9,6 @@ from pydantic import Field
 
 from turngate.wire.view import View
 
-EVIDENCE_VERSION: Final = 1
 PURPOSE: Final = "evidence"
 SAMPLE_METHOD: Final = (
     "The population is every request whose event request.opened is numbered from first_seq to last_seq. Unless it was given, "

@@ -7,6 +7,7 @@ from typing import Final
 
 from turngate.approvals_api.pages.pictures.drawing import Box, Drawing, Line, Words, fitted
 from turngate.approvals_api.runs.family import Member
+from turngate.domain.text.sentences import counted
 from turngate.wire.people import named
 
 WIDTH: Final = 960
@@ -49,8 +50,7 @@ def tree_of(members: Sequence[Member]) -> Drawing:
 
 def left_out(member: Member) -> str:
     """Return how many forks of a run the tree leaves out."""
-    forks = f"{member.left_out:,} fork{'' if member.left_out == 1 else 's'}"
-    return f"{forks} not in this tree"
+    return f"{counted(member.left_out, 'fork')} not in this tree"
 
 
 def name_of(member: Member) -> str:

@@ -20,6 +20,7 @@ from turngate.approvals_api.pages.pictures.drawing import (
     ticks,
 )
 from turngate.approvals_api.runs.timeline import Span, SpanKind, Timeline
+from turngate.domain.text.sentences import counted
 from turngate.wire.people import display_name
 
 MOST_ROWS: Final = 40
@@ -285,4 +286,4 @@ def _sum(bins: Sequence[Bin], kind: SpanKind) -> str:
 def _counted(count: int, bad: int, noun: str) -> str:
     if not count:
         return ""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}" + (f" ({bad:,} not as planned)" if bad else "")
+    return counted(count, noun) + (f" ({bad:,} not as planned)" if bad else "")

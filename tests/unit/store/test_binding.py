@@ -18,7 +18,7 @@ from support.postgres_server import PostgresServer
 import turngate.store
 from turngate.domain.errors import ConfigurationError
 from turngate.store.access import binding
-from turngate.store.connection import Binding, bound_url
+from turngate.store.connection import Binding
 from turngate.store.database import Database
 from turngate.store.runs import messages
 from turngate.store.tables import metadata
@@ -42,7 +42,8 @@ async def tenants(postgres: PostgresServer) -> AsyncIterator[tuple[Database, Dat
         async with owner.write() as conn:
             assert await binding.create(conn, each)
     await owner.close()
-    acme, bolt = (Database(bound_url(url, each)) for each in (ACME, BOLT))
+    bound = (make_url(url).update_query_dict(vars(each)) for each in (ACME, BOLT))
+    acme, bolt = (Database(each.render_as_string(hide_password=False)) for each in bound)
     for each in (acme, bolt):
         await each.migrate()
     async with acme.write() as conn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from datetime import timedelta
+from urllib.parse import parse_qsl
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,10 @@ from turngate.store.runs import runs
 
 AT = now()
 SOON, BEFORE = as_text(AT + timedelta(hours=1)), as_text(AT - timedelta(hours=1))
+
+
+def _filter_of(query: str) -> InboxFilter:
+    return InboxFilter.from_words(dict(parse_qsl(query, keep_blank_values=True)))
 
 
 def later(seconds: int) -> str:
@@ -91,7 +96,7 @@ async def test_each_filter_lists_and_counts_the_same_in_its_order(database: Data
         await fill(conn, run, other)
     async with database.read() as conn:
         for (query, expected), limit in itertools.product(MATCHES.items(), (2, 50)):
-            wanted = InboxFilter.from_query(query).of("ann")
+            wanted = _filter_of(query).of("ann")
             seen, after = "", None
             while page := await requests.page(conn, wanted, limit=limit, after=after):
                 seen += "".join(request.id for request in page)
@@ -150,8 +155,8 @@ def test_a_filter_survives_a_url() -> None:
     """It round-trips; defaults are left out, and an empty control is no condition."""
     wanted = InboxFilter(status="decided", tool="a&b=c", claimed="me", parked=False)
     assert wanted.query == "status=decided&tool=a%26b%3Dc&claimed=me&parked=false"
-    assert InboxFilter.from_query(wanted.query) == wanted
-    assert InboxFilter.from_query("?status=pending&agent=&tool=") == InboxFilter()
+    assert _filter_of(wanted.query) == wanted
+    assert _filter_of("status=pending&agent=&tool=") == InboxFilter()
     assert InboxFilter().query == ""
 
 
@@ -162,14 +167,12 @@ def test_a_filter_survives_a_url() -> None:
         "colour=red",
         "risk=huge",
         "parked=perhaps",
-        "tool=a&tool=b",
-        "tool",
         "agent=%00",
         "tool=" + "a" * 300,
     ],
 )
 def test_an_invalid_query_is_refused(query: str) -> None:
-    """Unknown names and values, repeats and unstorable text are refused with the list of conditions."""
+    """Unknown names and values and unstorable text are refused with the list of conditions."""
     with pytest.raises(InvalidInputError, match="status, search, kind, agent") as refused:
-        InboxFilter.from_query(query)
+        _filter_of(query)
     assert refused.value.error_code == "bad_filter"

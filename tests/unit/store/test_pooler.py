@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from sqlalchemy import bindparam, select, text
+from sqlalchemy import bindparam, make_url, select, text
 from support.pooler import pooled
 from support.recycled_postgres import Recycled
 
 from turngate.domain.errors import ConfigurationError
-from turngate.store.connection import Binding, bound_url
 from turngate.store.database import Database
 from turngate.store.postgresql import NOT_THROUGH_A_POOLER
 from turngate.store.runs import messages
@@ -75,7 +74,8 @@ async def test_what_needs_a_session_of_its_own_is_refused(through: Database) -> 
     assert NOT_THROUGH_A_POOLER in await through.scrub()
     with pytest.raises(ConfigurationError, match=r"to a pooler .*: run the backup with one that leads to"):
         await through.require_own_sessions("run the backup")
-    tenant = Database(bound_url(through.url, Binding(schema="public")))
+    bound = make_url(through.url).update_query_dict({"schema": "public"})
+    tenant = Database(bound.render_as_string(hide_password=False))
     with pytest.raises(ConfigurationError, match=r"to a pooler .*sees only that .*connect to PostgreSQL itself"):
         async with tenant.read():
             pass

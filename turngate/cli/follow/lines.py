@@ -11,6 +11,7 @@ from turngate.domain.conversation.messages import Delta
 from turngate.domain.requests import RunStatus
 from turngate.domain.text import json_text
 from turngate.domain.text.folds import cut_line
+from turngate.domain.text.sentences import counted
 from turngate.domain.tools.defaults import in_one_line
 from turngate.domain.tools.results import Failure
 from turngate.text.plain_text import indented, plain, plain_line
@@ -236,8 +237,7 @@ class RunLines:
     def _show_end(self) -> None:
         run = self._refresh()
         terminal.line("")
-        steps = f"{run.step} step{'' if run.step == 1 else 's'}"
-        terminal.line(ended_piece(run, "bold "), f" after {steps}{_why(run)}")
+        terminal.line(ended_piece(run, "bold "), f" after {counted(run.step, 'step')}{_why(run)}")
         if run.final_text.strip() and not self._answer_is_shown:
             terminal.line((indented(run.final_text.strip(), AGENT_MARGIN), "cyan"))
 

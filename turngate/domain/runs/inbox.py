@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Final, Literal
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -20,7 +20,6 @@ InboxStatus = Literal[RequestStatus, "decided", "all"]
 
 ME: Final = "me"
 UNCLAIMED: Final = "nobody"
-MAX_QUERY_CHARS: Final = 2_000
 STORABLE: Final = r"^[^\u0000]*$"
 """The one character that PostgreSQL does not keep: a name with it names nothing, and asking for it would be an error."""
 
@@ -109,11 +108,6 @@ class InboxFilter(BaseModel):
         return urlencode({name: _word(value) for name, value in self if value != _DEFAULTS[name]})
 
     @classmethod
-    def from_query(cls, query: str) -> InboxFilter:
-        """Return the filter that a query means. Raises InvalidInputError for names and values it does not know."""
-        return cls.from_words(dict(_pairs(query)))
-
-    @classmethod
     def from_words(cls, words: Mapping[str, str]) -> InboxFilter:
         """Return the filter of these names and values; an empty value (a form's untouched control) is no condition."""
         try:
@@ -134,20 +128,6 @@ def urgent_at(created_at: datetime, expires_at: datetime | None, risk: Risk) -> 
     """
     time_left = PATIENCE if expires_at is None else expires_at - created_at
     return created_at + time_left * SHARE[risk]
-
-
-def _pairs(query: str) -> list[tuple[str, str]]:
-    if len(query) > MAX_QUERY_CHARS:
-        raise _not_a_filter(f"at most {MAX_QUERY_CHARS:,} characters")
-    try:
-        pairs = parse_qsl(query.removeprefix("?"), keep_blank_values=True, strict_parsing=bool(query.removeprefix("?")))
-    except ValueError as error:
-        raise _not_a_filter(str(error)) from None
-    names = [name for name, _value in pairs]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise _not_a_filter(f"{twice!r} is there twice")
-    return pairs
 
 
 def _word(value: object) -> str:

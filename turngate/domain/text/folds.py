@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Final
 
 from turngate.domain.text.diff import DiffLine, DiffView
+from turngate.domain.text.sentences import counted
 
 SCREEN_LINES: Final = 40
 SCREEN_CHARS: Final = 4_000
@@ -66,11 +67,11 @@ def cut_text(text: str, chars: int) -> FoldedText:
 def size_in_lines(text: str, kind: str = "") -> str:
     """Return how long a text is: ``3,012 lines``; its characters where it is one line, or lines are long."""
     lines = text.removesuffix("\n").count("\n") + 1
-    characters = _count(len(text), f"{kind}character")
+    characters = counted(len(text), f"{kind}character")
     if lines == 1:
         return characters
-    in_lines = _count(lines, f"{kind}line")
-    return f"{in_lines} ({_count(len(text), 'character')})" if len(text) > lines * WIDE_LINE else in_lines
+    in_lines = counted(lines, f"{kind}line")
+    return f"{in_lines} ({counted(len(text), 'character')})" if len(text) > lines * WIDE_LINE else in_lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +94,7 @@ class FoldedDiff:
     def size(self) -> str:
         """How long it is and how much it changes: ``3,012 lines, 2 changes``."""
         changes = sum(changed for changed, _run in groupby(self.whole.lines, key=lambda line: line.kind in CHANGES))
-        return f"{_count(len(self.whole.lines), 'line')}, {_count(changes, 'change')}"
+        return f"{counted(len(self.whole.lines), 'line')}, {counted(changes, 'change')}"
 
     @property
     def more(self) -> str:
@@ -173,8 +174,8 @@ def _parts(lines: Sequence[DiffLine]) -> list[DiffPart]:
 def more_lines(lines: int, changed: int | None = None) -> str:
     """Return how many lines aren't shown, and of a diff how many of them change: ``214 more lines, 3 of them changed``."""
     if changed is None:
-        return _count(lines, "more line")
-    return f"{_count(lines, 'more line')}, {f'{changed:,}' if changed else 'none'} of them changed"
+        return counted(lines, "more line")
+    return f"{counted(lines, 'more line')}, {f'{changed:,}' if changed else 'none'} of them changed"
 
 
 def left_out_note(lines: Sequence[str]) -> str:
@@ -201,12 +202,8 @@ def cut_line(line: str, limit: int, *, more: int = 0) -> str:
         return line
     if before := _CUT.search(line):
         line, more = line[: before.start()], more + int(before[1].replace(",", ""))
-    room = limit - len(f"… {_count(len(line) + more, 'more character')}")
+    room = limit - len(f"… {counted(len(line) + more, 'more character')}")
     if limit < MIN_CUT_CHARS:
         return f"{line[: limit - 1]}…"
     head = line[:room]
-    return f"{head}… {_count(len(line) - len(head) + more, 'more character')}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{head}… {counted(len(line) - len(head) + more, 'more character')}"

@@ -1,4 +1,4 @@
-"""Texts of people, models and tools as part of a sentence."""
+"""Parts of sentences: texts of people, models and tools, and numbers with their nouns."""
 
 from __future__ import annotations
 
@@ -19,3 +19,8 @@ def as_sentence(text: str) -> str:
 def sentences(*texts: str) -> str:
     """Return texts one after the other, each as a sentence, so that a person's or tool's words don't run into ours."""
     return " ".join(as_sentence(text) for text in texts if text.strip())
+
+
+def counted(number: int, one: str, several: str = "") -> str:
+    """Return a number with its noun: ``1 run``, ``1,200 runs``. ``several``: the noun for more; empty: with an s."""
+    return f"{number:,} {one if number == 1 else several or f'{one}s'}"

@@ -26,6 +26,7 @@ from turngate.domain.errors import ConfigurationError
 from turngate.domain.text import json_text
 from turngate.domain.text.argument_names import AMOUNTS, MINOR_UNITS, REASONS, name_words
 from turngate.domain.text.json_text import JsonTree, NumberToken
+from turngate.domain.text.sentences import counted
 from turngate.domain.tools.defaults import Default, as_trees, completed
 from turngate.domain.tools.tool import ToolManifest
 
@@ -356,23 +357,19 @@ def _value(name: str, value: JsonTree, facts: Mapping[str, Any], beside: Mapping
         case list():
             return _several(value)
         case _:
-            return f"{_count(len(value), 'field')} ({_names(value)})" if value else "nothing"
+            return f"{counted(len(value), 'field')} ({_names(value)})" if value else "nothing"
 
 
 def _several(items: Sequence[JsonTree]) -> str:
     if not items:
         return "nothing"
     if all(isinstance(each, dict) for each in items):
-        return f"{_count(len(items), 'row')} ({_names(items[0])})"
+        return f"{counted(len(items), 'row')} ({_names(items[0])})"
     if any(isinstance(each, dict | list) for each in items):
-        return _count(len(items), "item")
+        return counted(len(items), "item")
     first = [_value("", each, {}, {}) for each in items[:MAX_ITEMS]]
     last = f"{len(items) - MAX_ITEMS:,} more" if len(items) > MAX_ITEMS else first.pop()
     return f"{', '.join(first)} and {last}" if first else last
-
-
-def _count(number: int, noun: str) -> str:
-    return f"1 {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _names(members: Mapping[str, JsonTree]) -> str:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
 
+from turngate.domain.text.sentences import counted
 from turngate.frontends.tui.form_dialog import FormSpec
 from turngate.frontends.tui.form_model import Control, choice_of, object_form
 from turngate.frontends.tui.session import Sent
@@ -105,7 +106,7 @@ def _not_undone(plan: ForkPlan) -> Iterator[Line]:
     yield at("", ("NOT UNDONE", "bold"))
     for each in plan.effects:
         unknown = f"; the end of {each.unknown} is unknown" if each.unknown else ""
-        calls = f"{each.calls} call{'' if each.calls == 1 else 's'}"
+        calls = counted(each.calls, "call")
         yield at("  ", (plain_line(each.tool_name, 64), "bold"), f"  {calls}, {plain_line(each.effect, 40)}{unknown}")
     if not plan.effects:
         yield at("  ", "nothing that the run did has an effect to undo")

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from turngate.domain.conversation.messages import DeltaKind
 from turngate.domain.requests import RunStatus
+from turngate.domain.text.sentences import counted
 from turngate.domain.tools.defaults import in_short
 from turngate.domain.tools.results import Failure
 from turngate.frontends.tui.texts import (
@@ -109,7 +110,7 @@ def status_piece(run: RunSummary) -> Piece:
 def summary_text(run: RunSummary, width: int) -> Text:
     """Return a run in the list, on two lines."""
     name = plain_line(run.agents, 40)
-    steps = f"{run.step} step{'' if run.step == 1 else 's'}"
+    steps = counted(run.step, "step")
     return joined(
         [
             line("  ", (name, "bold"), "  ", status_piece(run), f"  {steps}", (f"  {ago(run.created_at)} ago", "dim")),

@@ -22,7 +22,7 @@ from pydantic import SecretStr
 
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ConfigurationError, ModelError
-from turngate.http_environment import client_for
+from turngate.http_environment import client_for, without_credentials
 from turngate.models.openai.errors import Endpoint, error_in_body, error_of_status
 from turngate.models.openai.malformed import error_in, unread_output
 from turngate.models.openai.request import request_body
@@ -59,7 +59,7 @@ class OpenAICompatibleModel:
         self.name = f"openai:{model}"
         self._model = model
         self._url = f"{_checked_url(base_url)}/chat/completions"
-        self._safe_url = _without_credentials(_checked_url(base_url))
+        self._safe_url = without_credentials(_checked_url(base_url))
         self._key = SecretStr(_checked_key(api_key))
         self._timeout = timeout
         self._owns_client = client is None
@@ -194,10 +194,6 @@ def _checked_url(base_url: str) -> str:
     if url.scheme not in ("http", "https") or not url.host:
         raise ConfigurationError("TURNGATE_OPENAI_BASE_URL must be a URL that begins with http:// or https://")
     return base_url.rstrip("/")
-
-
-def _without_credentials(url: str) -> str:
-    return str(httpx.URL(url).copy_with(username=None, password=None)).rstrip("/")
 
 
 def _checked_key(key: str | None) -> str:

@@ -13,13 +13,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import httpx
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import infer_model
 from pydantic_ai.providers import Provider, infer_provider_class
 
 from turngate.domain.errors import ConfigurationError, MissingExtraError
-from turngate.http_environment import ask_directly, require_usable
+from turngate.http_environment import ask_directly, require_usable, without_credentials
 from turngate.models.pydantic_ai.errors import ProviderEndpoint, secrets_in
 from turngate.models.pydantic_ai.model import PydanticAIModel
 from turngate.models.pydantic_ai.stream_end import watch_ends
@@ -50,7 +49,7 @@ def make(provider: str, name: str, *, timeout: float) -> PydanticAIModel:
     ask_directly(base_url or os.environ.get(f"{_variable_part(provider)}_BASE_URL", ""))
     try:
         model = infer_model(spec, lambda inferred: _watched(_provider(inferred, base_url, timeout)))
-        url = _without_credentials(model.base_url or base_url or "")
+        url = without_credentials(model.base_url or base_url or "")
     except ImportError as error:
         package = PACKAGE_EXTRA.search(str(error))
         if package is None:
@@ -131,7 +130,3 @@ def _fix(spec: str, message: str) -> str:
         return f"the model {spec!r} needs a key: set {variable[1]}"
     first, _, _ = message.partition(" or pass")
     return f"the model {spec!r} cannot be used: {first.rstrip('.')}"
-
-
-def _without_credentials(url: str) -> str:
-    return str(httpx.URL(url).copy_with(username=None, password=None)).rstrip("/")

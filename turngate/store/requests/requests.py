@@ -883,13 +883,6 @@ async def of_request(conn: Connection, request_id: str) -> list[Approval]:
     return [Approval(**row) for row in (await conn.execute(query)).mappings()]
 
 
-async def approval_of_decision(conn: Connection, decision_id: str) -> Approval | None:
-    """Return the approval that this decision gave, or None."""
-    query = select(approvals).where(approvals.c.decision_id == decision_id)
-    row = (await conn.execute(query)).mappings().one_or_none()
-    return Approval(**row) if row else None
-
-
 async def add_approval(conn: Connection, approval: Approval) -> int:
     """Count one more approval; returns how many there are now.
 

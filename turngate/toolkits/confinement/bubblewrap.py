@@ -91,7 +91,7 @@ def _without(hidden: Sequence[Path], sandbox: Sandbox) -> Iterator[str]:
     among_programs = [
         path
         for path in (*_topmost(hidden), *map(Path, system_paths.private_programs()))
-        if not _is_below(path, sandbox.places) and path.exists() and _is_below(path, _SYSTEM)
+        if not system_paths.is_below(path, sandbox.places) and path.exists() and system_paths.is_below(path, _SYSTEM)
     ]
     for path in among_programs:
         yield from _hide(path)
@@ -163,10 +163,6 @@ def _below(place: Path, paths: Sequence[Path]) -> list[Path]:
 
 def _topmost(paths: Sequence[Path]) -> list[Path]:
     return [path for path in dict.fromkeys(paths) if not any(path in _below(each, paths) for each in paths)]
-
-
-def _is_below(path: Path, places: Iterable[str | Path]) -> bool:
-    return any(path.is_relative_to(place) for place in places)
 
 
 def _hide(path: Path) -> Iterator[str]:

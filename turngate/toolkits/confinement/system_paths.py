@@ -80,7 +80,7 @@ def find_helper(name: str, agents_write: Iterable[Path]) -> str | None:
     none in ``agents_write`` or below, but for what is held there of this Python, none that a link there leads to, and no relative
     directory. Blocking: looks at the file system.
     """
-    roots = tuple(map(os.path.realpath, agents_write))
+    roots = real_roots(agents_write)
     guarded = descriptors.inodes(roots)
     beside = Path(sys.executable).parent / name
     if _is_program(beside):
@@ -101,7 +101,7 @@ def python_directories(agents_write: Iterable[Path | str]) -> list[Path]:
     That is its environment, and what lies below a directory of ``agents_write``. Each can be held as a whole: where agents work
     at the top of an environment, that isn't, and its programs and libraries are.
     """
-    roots = tuple(map(os.path.realpath, agents_write))
+    roots = real_roots(agents_write)
     environment = "" if sys.prefix == sys.base_prefix else sys.prefix
     libraries = [sysconfig.get_path(each) for each in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")]
     listed: list[str] = []
@@ -122,6 +122,11 @@ def _on_path(environment: Mapping[str, str]) -> Iterator[Path]:
     return (each for each in places if ".." not in each.parts)
 
 
+def real_roots(agents_write: Iterable[Path | str]) -> tuple[str, ...]:
+    """Return the real paths of directories that agents write, without the root of all: nothing could be trusted then."""
+    return tuple(real for each in agents_write if (real := os.path.realpath(each)) != "/")
+
+
 def _is_program(file: Path) -> bool:
     return file.is_file() and os.access(file, os.X_OK)
 
@@ -132,9 +137,10 @@ def toolchain_variables() -> dict[str, str]:
     return {"RUSTUP_HOME": str(rust)} if rust.is_dir() else {}
 
 
-def is_below(path: str, places: tuple[str, ...]) -> bool:
+def is_below(path: str | Path, places: Iterable[str | Path]) -> bool:
     """Tell whether a path is one of these places or lies below one, as it is spelled."""
-    return any(path == place or path.startswith(f"{place}/") for place in places)
+    spelled = str(path)
+    return any(spelled == place or spelled.startswith(f"{place.rstrip('/')}/") for place in map(str, places))
 
 
 def configuration() -> Readable:

@@ -12,6 +12,7 @@ from turngate.cli.commands.access.users import RoleChoice
 from turngate.cli.options import DataDir
 from turngate.domain.errors import ConfigurationError, NotFoundError
 from turngate.domain.policy.terms import Role
+from turngate.domain.text.sentences import counted
 from turngate.runtime.locations import RunningStack
 from turngate.runtime.settings import load_stack_settings
 from turngate.store.access import sessions
@@ -99,4 +100,4 @@ def session_revoke(
     count = asyncio.run(change())
     if count == 0:
         raise NotFoundError("there is no such session: `turngate session list` shows who is logged in")
-    terminal.line(f"ended {count} session{'' if count == 1 else 's'}")
+    terminal.line(f"ended {counted(count, 'session')}")

@@ -15,6 +15,7 @@ from turngate.cli import stores, terminal
 from turngate.cli.options import DataDir
 from turngate.domain.errors import NotFoundError
 from turngate.domain.identity import Scope, TokenBounds
+from turngate.domain.text.sentences import counted
 from turngate.runtime.settings import load_stack_settings
 from turngate.store.access import tokens
 from turngate.store.access.tokens import Token
@@ -168,4 +169,4 @@ def token_revoke(
     count = asyncio.run(change())
     if count == 0:
         raise NotFoundError(f"there is no token {name!r}: `turngate token list` shows the valid ones")
-    terminal.line(f"revoked {count} token{'' if count == 1 else 's'}")
+    terminal.line(f"revoked {counted(count, 'token')}")

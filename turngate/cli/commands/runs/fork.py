@@ -14,6 +14,7 @@ from turngate.cli.api_link import find_api
 from turngate.cli.follow.run import Follower, Output
 from turngate.cli.options import AsJson, DataDir, RunId, Url
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.text.sentences import counted
 from turngate.runtime.policy_files import checked_source, read_text
 from turngate.text.plain_text import plain_line
 from turngate.wire.orders import ForkOrder
@@ -219,7 +220,7 @@ def _not_undone(plan: ForkPlan) -> None:
     terminal.line(("not undone:", "yellow"))
     for each in plan.effects:
         unknown = f", the outcome of {each.unknown} is unknown" if each.unknown else ""
-        times = "1 call" if each.calls == 1 else f"{each.calls:,} calls"
+        times = counted(each.calls, "call")
         terminal.line(f"  {plain_line(each.tool_name, 64)}  {times}, {each.effect}{unknown}")
 
 

@@ -30,6 +30,7 @@ from turngate.cli.stores import open_keys
 from turngate.cli.temporal_link import find_address
 from turngate.domain.contract import AGENT_TURN, SCHEDULED_START, AgentTurnInput, ScheduledStartInput
 from turngate.domain.errors import InvalidInputError, NotFoundError, UnavailableError
+from turngate.domain.text.sentences import counted
 from turngate.runtime.settings import Settings, load_stack_settings
 from turngate.runtime.temporal_client import codec_of, connect
 from turngate.runtime.workflow_code import build_replayer
@@ -234,7 +235,7 @@ def replay_and_report(settings: Settings, choice: HistoryChoice, *, save: Path |
             if one.failing is not None and not as_json:
                 _show(one, one.failing)
             if len(done) % PROGRESS_EVERY == 0:
-                terminal.note(f"{_runs(len(done))} replayed …")
+                terminal.note(f"{counted(len(done), 'run')} replayed …")
         return done
 
     with _quiet_sdk():
@@ -243,11 +244,11 @@ def replay_and_report(settings: Settings, choice: HistoryChoice, *, save: Path |
         terminal.raw(json.dumps([one.for_programs() for one in results]))
     failing = sum(one.failing is not None for one in results)
     if failing:
-        terminal.note(f"this release cannot continue {failing} of {_runs(len(results))}")
+        terminal.note(f"this release cannot continue {failing} of {counted(len(results), 'run')}")
         raise typer.Exit(EXIT_WENT_WRONG)
     if results:
         terminal.note(
-            f"{_runs(len(results))} replayed: this release can continue {'it' if len(results) == 1 else 'them'}"
+            f"{counted(len(results), 'run')} replayed: this release can continue {'it' if len(results) == 1 else 'them'}"
         )
     else:
         terminal.note(
@@ -298,10 +299,6 @@ def _show(one: Checked, failing: Refusal) -> None:
     terminal.line((one.run_id, "bold"), f"  fails at event {failing.event_id}, {failing.event}")
     terminal.line("  ", MEANING[failing.kind])
     terminal.line("  Temporal's SDK says: ", failing.reason)
-
-
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"
 
 
 class WhichRuns(StrEnum):
