@@ -247,6 +247,7 @@ def _item(request: ListedRequest, beside: Beside, tasks: list[TaskView], masks: 
             "summary": masks.optional(request.summary),
             "preview_line": preview_line or None,
             "preview_more": preview_more,
+            "preview_warns": beside.preview_kind == "warned",
             "step": beside.step,
             "doubts": beside.doubts,
             "not_run": masks.optional(beside.not_run),

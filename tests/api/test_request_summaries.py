@@ -38,7 +38,10 @@ async def test_a_list_of_long_calls_stays_small(sqlite: Database) -> None:
 
 
 async def test_a_list_shows_the_first_line_of_a_preview(database: Database) -> None:
-    """Two calls that look alike, and of which one changes every row, differ at a glance, in an encrypted store, too."""
+    """Two calls that look alike, and of which one changes every row, differ at a glance, in an encrypted store, too.
+
+    A preview that begins with a warning says that the line is one.
+    """
     async with desk_on(database) as desk:
         run = await desk.run()
         for number, rows in enumerate(("1 of 3", "ALL 3")):
@@ -46,13 +49,17 @@ async def test_a_list_shows_the_first_line_of_a_preview(database: Database) -> N
             await desk.put(run, f"rq_{number}", tool_call_id=f"{number}", preview_kind="text", preview=preview)
         diff = "--- a\n+++ a\n" + "".join(f"@@ -{n} +{n} @@\n-old\n+{'new ' * 200}\n" for n in range(1, 9))
         await desk.put(run, "rq_2", tool_call_id="2", preview_kind="diff", preview=diff)
+        await desk.put(run, "rq_3", tool_call_id="3", preview_kind="warned", preview="It may run others.\n\nsh x.sh")
         person = await desk.person("ann")
         items = (await person.get("/api/v1/requests?order=age")).json()["items"]
-        lines = ["1 of 3 rows in orders change", "ALL 3 rows in orders change", "-old"]
-        assert [each["preview_more"] for each in items] == ["2 more lines"] * 2 + ["25 more lines, 15 of them changed"]
+        lines = ["1 of 3 rows in orders change", "ALL 3 rows in orders change", "-old", "It may run others."]
+        more = ["2 more lines"] * 2 + ["25 more lines, 15 of them changed", "2 more lines"]
+        assert [each["preview_more"] for each in items] == more
         assert [each["preview_line"] for each in items] == lines
+        assert [each["preview_warns"] for each in items] == [False, False, False, True]
         page = (await person.get("/")).text
-        assert [each in page for each in lines] == [True, True, True]
+        assert [each in page for each in lines] == [True, True, True, True]
+        assert page.count('class="for preview warns"') == 1
 
 
 async def test_a_short_call_is_whole_in_a_list(sqlite: Database) -> None:

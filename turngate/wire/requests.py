@@ -68,7 +68,7 @@ class RequestItem(View):
     ``defaults``: what the agent left out of ``input``, and the tool uses in its place. Secrets in them have no number.
     ``same_calls``: calls that are the same: one that waits, too, and the latest that was let through.
     ``preview_line``: the first line of its tool's preview, of a diff the first line that changes; None: it has none.
-    ``preview_more``: how many lines more it has, in words; empty: none.
+    ``preview_more``: how many lines more it has, in words; empty: none. ``preview_warns``: the line is a warning of the tool's.
     ``not_run``: why a call that was approved did not start, as the agent reads it: its tool has changed since, a rule denies it
     now, its run was interrupted. None: it did start, or still may.
     """
@@ -103,6 +103,7 @@ class RequestItem(View):
     defaults: list[Default] = Field(default_factory=list)
     preview_line: str | None = None
     preview_more: str = ""
+    preview_warns: bool = False
     same_calls: list[SameCallView] = Field(default_factory=list)
     tasks: list[TaskView] = Field(default_factory=list)
     doubts: Doubts = Doubts()

@@ -103,7 +103,11 @@ def item_text(item: RequestItem, *, me: str, picked: bool, width: int) -> Text:
     elif item.expires_at:
         facts.append(f"expires {until(item.expires_at)}")
     task = item.tasks[0].task if item.tasks else ""
-    about = [("preview ", preview_line(item, max(8, width - 16)), ""), (f"task{teller_words(item.agent)} ", task, "")]
+    preview = preview_line(item, max(8, width - 16))
+    about = [
+        ("preview ", preview, "yellow" if item.preview_warns else ""),
+        (f"task{teller_words(item.agent)} ", task, ""),
+    ]
     about += _besides(item)
     about.append(("values ", item.doubts.words, "yellow"))
     return joined(

@@ -568,6 +568,7 @@ def _read_args(argument: str) -> str:
 def _row(item: RequestItem) -> tuple[Piece, ...]:
     left_out = plain_line(in_one_line(item.defaults))
     preview = preview_line(item, 120)
+    warning, preview = (preview, "") if item.preview_warns else ("", preview)
     does = cut_line(plain_line(item.input), 120, more=item.input_more)
     if item.summary is not None:
         does = plain_line(item.summary, 120)
@@ -578,5 +579,5 @@ def _row(item: RequestItem) -> tuple[Piece, ...]:
         item.agents,
         item.tool_name,
         does + (f" ({left_out})" if left_out else "") + (f"\npreview: {preview}" if preview else ""),
-        ("\n".join([*(each.words for each in item.same_calls), item.doubts.words]).rstrip(), "yellow"),
+        ("\n".join(filter(None, [warning, *(each.words for each in item.same_calls), item.doubts.words])), "yellow"),
     )
