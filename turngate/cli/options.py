@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -75,14 +74,6 @@ Url = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs, and nothing else.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, from `turngate runs`.")]
-
-
-class UnattendedChoice(StrEnum):
-    """What happens to the questions of a run that no one attends."""
-
-    DENY = "deny"
-    PARK = "park"
-    RULES = "rules"
 
 
 _SPAN: Final = re.compile(r"([0-9]{1,9})(s|m|h|d)")

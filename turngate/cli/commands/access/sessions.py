@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from turngate.cli import stores, terminal
-from turngate.cli.commands.access.users import RoleChoice
 from turngate.cli.options import DataDir
 from turngate.domain.errors import ConfigurationError, NotFoundError
 from turngate.domain.policy.terms import Role
@@ -29,7 +28,7 @@ def login_link(
         str | None, typer.Argument(help="The name that decisions carry.", show_default="your user name")
     ] = None,
     role: Annotated[
-        RoleChoice | None,
+        Role | None,
         typer.Option(help="What the person may do.", show_default="operator; a stored user keeps their role"),
     ] = None,
     data_dir: DataDir = None,
@@ -43,8 +42,7 @@ def login_link(
 
     async def make() -> str:
         async with stores.opened_store(settings) as database:
-            wanted: Role | None = None if role is None else role.value
-            return await stores.new_login_link(database, url, name or stores.local_user(), wanted)
+            return await stores.new_login_link(database, url, name or stores.local_user(), role)
 
     terminal.line(asyncio.run(make()))
     if note is None and settings.api_url is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -15,6 +14,7 @@ from turngate.cli import stores, terminal
 from turngate.cli.options import DataDir
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.identity import checked_password
+from turngate.domain.policy.terms import Role
 from turngate.runtime.settings import load_stack_settings
 from turngate.store.access import users
 from turngate.store.access.passwords import hash_password
@@ -25,14 +25,6 @@ from turngate.text.plain_text import plain_line
 from turngate.wire.people import display_name
 
 Result = TypeVar("Result")
-
-
-class RoleChoice(StrEnum):
-    """What a person may do (``turngate.domain.policy.terms.Role``)."""
-
-    VIEWER = "viewer"
-    OPERATOR = "operator"
-    ADMIN = "admin"
 
 
 app = typer.Typer(no_args_is_help=True, help="The people who can log in: names, roles, passwords.")
@@ -46,9 +38,7 @@ PasswordStdin = Annotated[
 @app.command("add")
 def add(
     name: Annotated[str, typer.Argument(help="The user's name, which decisions carry.")],
-    role: Annotated[
-        RoleChoice, typer.Option(help="A viewer sees, an operator also decides, an admin manages everything.")
-    ],
+    role: Annotated[Role, typer.Option(help="A viewer sees, an operator also decides, an admin manages everything.")],
     email: Annotated[str, typer.Option(help="The user's e-mail address.")] = "",
     password_stdin: PasswordStdin = False,
     no_password: Annotated[
@@ -63,10 +53,10 @@ def add(
 
     async def change(conn: Connection, by: str) -> str:
         hashed = None if password is None else await hash_password(password)
-        user = await users.add(conn, users.User(name=name, role=role.value, password_hash=hashed, email=email), by=by)
+        user = await users.add(conn, users.User(name=name, role=role, password_hash=hashed, email=email), by=by)
         return display_name(user.name)
 
-    terminal.line(f"{plain_line(_in_store(data_dir, change))} is {role.value} now")
+    terminal.line(f"{plain_line(_in_store(data_dir, change))} is {role} now")
     if no_password:
         terminal.note(f"log them in with `turngate login-link {plain_line(name)}`")
 
@@ -96,16 +86,16 @@ def listed(data_dir: DataDir = None) -> None:
 @app.command("role")
 def role(
     name: UserName,
-    role: Annotated[RoleChoice, typer.Argument(help="The new role.")],
+    role: Annotated[Role, typer.Argument(help="The new role.")],
     data_dir: DataDir = None,
 ) -> None:
     """Give a user another role. It applies at once, to all sessions and tokens of the user."""
 
     async def change(conn: Connection, by: str) -> None:
-        await users.set_role(conn, name, role.value, by=by)
+        await users.set_role(conn, name, role, by=by)
 
     _in_store(data_dir, change)
-    terminal.line(f"{plain_line(name)} is {role.value} now")
+    terminal.line(f"{plain_line(name)} is {role} now")
 
 
 @app.command("password")

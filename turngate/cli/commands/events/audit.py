@@ -14,9 +14,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -48,13 +47,6 @@ NOTE_EACH: Final = 50_000
 app = typer.Typer(no_args_is_help=True, help="The audit log: export it, and verify that no one has changed it.")
 
 
-class ExportFormat(StrEnum):
-    """``--format``."""
-
-    JSONL = "jsonl"
-    CSV = "csv"
-
-
 @app.command()
 def export(
     since: Annotated[
@@ -71,11 +63,11 @@ def export(
         str, typer.Option("--output", "-o", metavar="FILE", help="The file to write; - is stdout.")
     ] = STREAM,
     export_format: Annotated[
-        ExportFormat,
+        Literal["jsonl", "csv"],
         typer.Option(
             "--format", help="jsonl: what `turngate audit verify` checks. csv: for spreadsheets, with sentences."
         ),
-    ] = ExportFormat.JSONL,
+    ] = "jsonl",
     data_dir: DataDir = None,
 ) -> None:
     """Write the audit log as JSON lines, with everything that its hashes are made over, or as CSV.
@@ -84,7 +76,7 @@ def export(
     """
     settings = load_stack_settings(data_dir=data_dir)
     with _open_output(output) as write:
-        if export_format is ExportFormat.CSV:
+        if export_format == "csv":
             count = asyncio.run(_export_csv(settings, since, run, write))
             terminal.note(f"exported {count:,} event(s)")
             return

@@ -6,7 +6,6 @@ The commands use the store directly, so they need no running API. A delivery tha
 from __future__ import annotations
 
 import asyncio
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, get_args
 
@@ -31,16 +30,6 @@ from turngate.wire.notifications import DeliveryView
 MAX_ROWS: Final = 200
 
 app = typer.Typer(no_args_is_help=True, help="Notifications: check channels, test them, read the delivery log.")
-
-
-class StatusChoice(StrEnum):
-    """The state of a delivery (``turngate.domain.runs.deliveries.DeliveryStatus``)."""
-
-    GATHERING = "gathering"
-    WAITING = "waiting"
-    SENDING = "sending"
-    DELIVERED = "delivered"
-    FAILED = "failed"
 
 
 @app.command()
@@ -75,7 +64,7 @@ def try_channel(
 @app.command()
 def log(
     channel: Annotated[str | None, typer.Option(help="Only this channel.", show_default="all")] = None,
-    status: Annotated[StatusChoice | None, typer.Option(help="Only this status.", show_default="all")] = None,
+    status: Annotated[DeliveryStatus | None, typer.Option(help="Only this status.", show_default="all")] = None,
     limit: Annotated[int, typer.Option(min=1, max=MAX_ROWS, help="How many, newest first.")] = 20,
     as_json: AsJson = False,
     data_dir: DataDir = None,
@@ -141,7 +130,9 @@ async def _send_test(settings: Settings, channel: Channel) -> tuple[Delivery, Se
         return await send_test(database, channel)
 
 
-async def _read(settings: Settings, channel: str | None, status: StatusChoice | None, limit: int) -> list[DeliveryView]:
+async def _read(
+    settings: Settings, channel: str | None, status: DeliveryStatus | None, limit: int
+) -> list[DeliveryView]:
     wanted: DeliveryStatus | None = next((each for each in get_args(DeliveryStatus) if each == status), None)
     async with stores.opened_store(settings) as database, database.read() as conn:
         return (await delivery_page(conn, limit=limit, channel=channel, status=wanted)).items

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -18,24 +17,10 @@ from turngate.store.events import events
 MAX_NOTE_CHARS: Final = 500
 
 
-class DrillKind(StrEnum):
-    """What was practised: restoring backups, or stopping every run at once."""
-
-    RESTORE = "restore"
-    STOP = "stop"
-
-
-class DrillResult(StrEnum):
-    """Whether it did what it should."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-
-
 def drill(
-    kind: Annotated[DrillKind, typer.Argument(help="What was practised.")],
+    kind: Annotated[Literal["restore", "stop"], typer.Argument(help="What was practised.")],
     took: Annotated[str, typer.Option(metavar="TIME", help="How long it took: 90s, 15m, 2h.")],
-    result: Annotated[DrillResult, typer.Option(help="Whether it did what it should.")],
+    result: Annotated[Literal["passed", "failed"], typer.Option(help="Whether it did what it should.")],
     note: Annotated[str, typer.Option(help="What you saw: the audit log keeps it. Name no one in it.")] = "",
     data_dir: DataDir = None,
 ) -> None:

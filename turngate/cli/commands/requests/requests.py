@@ -7,9 +7,8 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final, assert_never, cast
+from typing import Annotated, Final, Literal, assert_never, cast, get_args
 
 import typer
 from pydantic import JsonValue
@@ -22,11 +21,19 @@ from turngate.cli.options import AsJson, DataDir, Url, seconds_of
 from turngate.client import SyncTurngateClient
 from turngate.client.requests import Where
 from turngate.domain.errors import ConfigurationError, InvalidInputError
-from turngate.domain.policy.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, WantedGrant, exact_pattern, with_left_out
+from turngate.domain.policy.grants import (
+    MAX_GRANT_SECONDS,
+    MAX_GRANT_USES,
+    GrantScope,
+    WantedGrant,
+    exact_pattern,
+    with_left_out,
+)
 from turngate.domain.policy.limits import LimitKind, ValueLimit, parse_limit, parse_total
-from turngate.domain.requests import Verb
+from turngate.domain.policy.policy import Risk
+from turngate.domain.requests import RequestKind, Resolution, Verb
 from turngate.domain.runs.groups import Grouping, groups_of
-from turngate.domain.runs.inbox import MAX_STEP
+from turngate.domain.runs.inbox import MAX_STEP, InboxStatus
 from turngate.domain.text.folds import cut_line
 from turngate.domain.text.json_pointers import decode_arguments
 from turngate.domain.tools.defaults import in_one_line
@@ -44,72 +51,8 @@ MOST_GROUPED: Final = 100
 CALL_CHARS: Final = 300
 """Of the call that was decided, on its line."""
 Whole = Annotated[bool, typer.Option("--whole", help="Print all of a long call; nothing of it is folded.")]
-
-
-class ScopeChoice(StrEnum):
-    """Whom a grant covers (``turngate.domain.policy.grants.GrantScope``)."""
-
-    RUN = "run"
-    AGENT = "agent"
-    EVERYONE = "everyone"
-
-
-class VerbChoice(StrEnum):
-    """What to decide (``turngate.domain.requests.Verb``), or to take one's approval back."""
-
-    APPROVE = "approve"
-    EDIT = "edit"
-    REJECT = "reject"
-    RESPOND = "respond"
-    WITHDRAW = "withdraw"
-
-
-class OutcomeChoice(StrEnum):
-    """What happened to a call (``turngate.domain.requests.Resolution``)."""
-
-    HAPPENED = "happened"
-    DID_NOT_HAPPEN = "did_not_happen"
-    TELL_MODEL = "tell_model"
-
-
-class GroupChoice(StrEnum):
-    """How requests are put in groups (``turngate.domain.runs.groups.Grouping``)."""
-
-    RUN = "run"
-    STEP = "step"
-    ALIKE = "alike"
-
-
-class StatusChoice(StrEnum):
-    """Which requests to list (``turngate.domain.runs.inbox.InboxStatus``)."""
-
-    PENDING = "pending"
-    APPROVED = "approved"
-    REJECTED = "rejected"
-    RESPONDED = "responded"
-    EXPIRED = "expired"
-    CANCELLED = "cancelled"
-    SUPERSEDED = "superseded"
-    DECIDED = "decided"
-    ALL = "all"
-
-
-class KindChoice(StrEnum):
-    """What is asked (``turngate.domain.requests.RequestKind``)."""
-
-    APPROVAL = "approval"
-    QUESTION = "question"
-    OUTCOME = "outcome"
-
-
-class RiskChoice(StrEnum):
-    """How much can go wrong (``turngate.domain.policy.policy.Risk``)."""
-
-    LOW = "low"
-    MEDIUM = "medium"
-    HIGH = "high"
-
-
+VerbChoice = Literal[Verb, "withdraw"]
+"""What to decide, or to take one's approval back."""
 COLUMNS: Final = ("REQUEST", "STATUS", "RISK", "AGENT", "TOOL", "WHAT IT DOES", "DOUBTS")
 
 
@@ -123,17 +66,17 @@ def requests(
         ),
     ] = None,
     status: Annotated[
-        StatusChoice | None,
+        InboxStatus | None,
         typer.Option(
             help="Only these. `decided`: all but the pending ones, however they ended.", show_default="pending"
         ),
     ] = None,
-    kind: Annotated[KindChoice | None, typer.Option(help="Only this kind.", show_default=False)] = None,
+    kind: Annotated[RequestKind | None, typer.Option(help="Only this kind.", show_default=False)] = None,
     agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only this agent's.", show_default=False)] = None,
     tool: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only calls of this tool.", show_default=False)
     ] = None,
-    risk: Annotated[RiskChoice | None, typer.Option(help="Only of this risk.", show_default=False)] = None,
+    risk: Annotated[Risk | None, typer.Option(help="Only of this risk.", show_default=False)] = None,
     rule: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only requests of this rule.", show_default=False)
     ] = None,
@@ -161,7 +104,7 @@ def requests(
     ] = None,
     by_age: Annotated[bool, typer.Option("--by-age", help="The oldest first, not the most urgent.")] = False,
     group: Annotated[
-        GroupChoice | None,
+        Grouping | None,
         typer.Option(help="Put them in groups: by run, by step, or calls that are alike.", show_default=False),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Pending, decided and ended requests: `--status all`.")] = False,
@@ -193,7 +136,7 @@ def requests(
     with link.client() as client:
         page = client.list_requests(limit=MOST_ROWS if group is None else MOST_GROUPED, **where)
     if group is not None:
-        _print_groups(page.items, group.value, as_json=as_json)
+        _print_groups(page.items, group, as_json=as_json)
     elif as_json:
         terminal.raw(json.dumps([item.model_dump(mode="json") for item in page.items]))
     else:
@@ -272,7 +215,9 @@ def _decisions(request: RequestDetail, options: str) -> list[str]:
             answer = "JSON" if answer == "…" else shlex.quote(answer)
             return [f"turngate decide{options} {request.id} respond --args {answer}", reject]
         case "outcome":
-            return [f"turngate decide{options} {request.id} respond --outcome {outcome}" for outcome in OutcomeChoice]
+            return [
+                f"turngate decide{options} {request.id} respond --outcome {outcome}" for outcome in get_args(Resolution)
+            ]
         case _:
             assert_never(request.kind)
 
@@ -299,11 +244,11 @@ def decide(
     ] = None,
     message: Annotated[str, typer.Option(help="A message to the agent, such as the reason for a rejection.")] = "",
     outcome: Annotated[
-        OutcomeChoice | None,
+        Resolution | None,
         typer.Option(help="What happened, for a call that may or may not have run.", show_default=False),
     ] = None,
     grant: Annotated[
-        ScopeChoice | None,
+        GrantScope | None,
         typer.Option(help="Also approve calls like this from now on: in this run, by this agent, or by every agent."),
     ] = None,
     leave_open: Annotated[
@@ -364,13 +309,13 @@ def decide(
     with link.client() as client:
         request = client.get_request(request_id)
         _check_content(request, verb, content, message, outcome)
-        runs = verb in {VerbChoice.APPROVE, VerbChoice.EDIT} or outcome is OutcomeChoice.DID_NOT_HAPPEN
+        runs = verb in {"approve", "edit"} or outcome == "did_not_happen"
         shows = show_call or whole
         if grant is not None and not yes and not as_json:  # a person is about to be asked about calls like it
             _print_request(request, whole=whole, runs=runs)
             terminal.line("")
             shows = False
-        if verb is VerbChoice.WITHDRAW:
+        if verb == "withdraw":
             _withdraw(client, request, as_json=as_json)
             return
         wanted = None
@@ -384,13 +329,13 @@ def decide(
                 lasts=lasts,
                 yes=yes,
             )
-            wanted = wanted_grant(client, request, options, args=content if verb is VerbChoice.EDIT else None)
+            wanted = wanted_grant(client, request, options, args=content if verb == "edit" else None)
         order = DecisionOrder(
-            verb=cast("Verb", verb.value),
+            verb=verb,
             digest=request.digest,
             args=content,
             message=message,
-            outcome=None if outcome is None else outcome.value,
+            outcome=outcome,
             grant=wanted,
             answer_waiting=_answers_at_once(wanted, answer_waiting=answer_waiting),
             confirm=confirm,
@@ -399,7 +344,7 @@ def decide(
     if as_json:
         terminal.raw(json.dumps(answer.model_dump(mode="json")))
     else:
-        _print_decided(request, answer, is_edited=verb is VerbChoice.EDIT)
+        _print_decided(request, answer, is_edited=verb == "edit")
         if shows:
             _print_request(request, whole=whole, runs=runs)
     _print_answered(answer, order, link.pages if answer_waiting else None, as_json=as_json)
@@ -433,13 +378,13 @@ def _status_words(request: RequestDetail, answer: DecisionResult) -> str:
 
 
 def _check_content(
-    request: RequestDetail, verb: VerbChoice, args: str | None, message: str, outcome: OutcomeChoice | None
+    request: RequestDetail, verb: VerbChoice, args: str | None, message: str, outcome: Resolution | None
 ) -> None:
     """Raise ConfigurationError, which names the option, if the decision lacks what it has to say."""
     from_file = "or --args @FILE, or --args - for stdin"
-    if verb is VerbChoice.EDIT and request.kind == "approval" and args is None:
+    if verb == "edit" and request.kind == "approval" and args is None:
         raise ConfigurationError(f"edit needs the new arguments: add --args '{{…}}', {from_file}")
-    if verb is not VerbChoice.RESPOND:
+    if verb != "respond":
         return
     match request.kind:
         case "question" if args is None:
@@ -447,12 +392,12 @@ def _check_content(
             example = "JSON" if example == "…" else shlex.quote(example)
             raise ConfigurationError(f"respond needs the answer: add --args {example}, {from_file}")
         case "outcome" if outcome is None:
-            raise ConfigurationError(f"respond needs what happened: add --outcome {', or '.join(OutcomeChoice)}")
+            raise ConfigurationError(f"respond needs what happened: add --outcome {', or '.join(get_args(Resolution))}")
         case "approval" if not message.strip():
             raise ConfigurationError('respond needs what the agent reads instead of a result: add --message "…"')
 
 
-def _check_waiting(grant: ScopeChoice | None, *, wanted: bool) -> None:
+def _check_waiting(grant: GrantScope | None, *, wanted: bool) -> None:
     if wanted and grant is None:
         raise ConfigurationError("--answer-waiting goes with --grant: the grant says which requests it answers")
 
@@ -480,7 +425,7 @@ def _print_answered(answer: DecisionResult, order: DecisionOrder, url: str | Non
 class GrantOptions:
     """The options of ``--grant``. ``limits``: ``ARGUMENT=…`` of each kind. ``yes``: the user has confirmed the grant."""
 
-    scope: ScopeChoice
+    scope: GrantScope
     leave_open: list[str]
     limits: Mapping[LimitKind, Sequence[str] | None]
     total: str
@@ -515,9 +460,7 @@ def wanted_grant(
         raise ConfigurationError("--for: from 1s to 90d")
     if not 1 <= options.uses <= MAX_GRANT_USES:
         raise ConfigurationError(f"--uses: from 1 to {MAX_GRANT_USES:,}")
-    wanted = WantedGrant(
-        pattern=pattern, scope=options.scope.value, expires_after_seconds=seconds, max_uses=options.uses
-    )
+    wanted = WantedGrant(pattern=pattern, scope=options.scope, expires_after_seconds=seconds, max_uses=options.uses)
     whom = {
         "run": f"in run {request.run_id}",
         "agent": f"by agent {request.agent}, in any directory",
@@ -525,14 +468,14 @@ def wanted_grant(
     }
     terminal.note(("grant: ", "bold yellow"), plain_line(in_words(pattern)))
     terminal.note(
-        f"       {whom[options.scope.value]}, up to {options.uses} time(s), for {options.lasts}, without asking anyone"
+        f"       {whom[options.scope]}, up to {options.uses} time(s), for {options.lasts}, without asking anyone"
     )
     terminal.note("       ", (plain_line(json.dumps(pattern.model_dump(mode="json"), ensure_ascii=False)), "dim"))
     if args is None:
         past = client.preview_grant(
             request.id, open_arguments=options.leave_open, within=pattern.within, total=pattern.total
         )
-        covered = past.would_have_covered[options.scope.value]
+        covered = past.would_have_covered[options.scope]
         terminal.note(f"       it would have approved {covered} of the {past.looked_at} newest calls of this tool")
     if not options.yes:
         if not terminal.is_interactive():

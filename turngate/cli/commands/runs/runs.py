@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, cast, get_args
 
@@ -16,10 +15,11 @@ from turngate.cli.api_link import ApiLink, find_api, only_agent
 from turngate.cli.commands.serve.status import show_check
 from turngate.cli.follow.lines import STATUS_STYLE
 from turngate.cli.follow.run import Follower, Output
-from turngate.cli.options import AsJson, DataDir, RunId, UnattendedChoice, Url
+from turngate.cli.options import AsJson, DataDir, RunId, Url
 from turngate.client.runs import RunsWhere
 from turngate.client.synchronous import SyncTurngateClient
 from turngate.domain.errors import ConfigurationError, ForbiddenError, InvalidInputError
+from turngate.domain.requests import RunStatus, UnattendedAsks
 from turngate.domain.runs.failure_classes import FailureClass
 from turngate.text.instants import second
 from turngate.text.plain_text import Piece, plain_line
@@ -43,15 +43,6 @@ Quiet = Annotated[
         "--quiet", "-q", help="Print only the agent's answer. Requests that wait for an operator go to stderr."
     ),
 ]
-
-
-class StatusChoice(StrEnum):
-    """Which runs to list."""
-
-    RUNNING = "running"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    INTERRUPTED = "interrupted"
 
 
 def run(
@@ -78,7 +69,7 @@ def run(
         str | None, typer.Option(metavar="ID", help="Continue this conversation.", show_default=False)
     ] = None,
     unattended: Annotated[
-        UnattendedChoice | None,
+        UnattendedAsks | None,
         typer.Option(
             help="No one attends the run. What happens to its requests: `deny` refuses them, `park` lets them wait without "
             "expiry, `rules` opens those that a policy rule asks for and refuses the others.",
@@ -111,7 +102,7 @@ def run(
             workspace=None if directory is None else str(directory),
             model=model,
             conversation_id=conversation,
-            unattended=None if unattended is None else unattended.value,
+            unattended=unattended,
         )
         Follower(link, client, output, stream=stream).show_started(started, watch=watch)
 
@@ -139,9 +130,7 @@ def watch(
 
 
 def runs(
-    status: Annotated[
-        StatusChoice | None, typer.Option(help="List only runs of this status.", show_default=False)
-    ] = None,
+    status: Annotated[RunStatus | None, typer.Option(help="List only runs of this status.", show_default=False)] = None,
     search: Annotated[
         str | None,
         typer.Option(
@@ -183,7 +172,7 @@ def runs(
         show_stuck(link, cast("WaitKind | None", cause), as_json=as_json)
         return
     wanted = RunsWhere(
-        status=None if status is None else status.value,
+        status=status,
         search=search or None,
         agent=agent or None,
         cause=cast("FailureClass | None", cause),

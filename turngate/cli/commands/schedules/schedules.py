@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from turngate.cli import terminal
 from turngate.cli.api_link import find_api, only_agent
 from turngate.cli.follow.run import Follower, Output
-from turngate.cli.options import AsJson, DataDir, UnattendedChoice, Url, instant_of, seconds_of
+from turngate.cli.options import AsJson, DataDir, Url, instant_of, seconds_of
 from turngate.domain.agents.schedules import (
     MAX_CATCH_UP_SECONDS,
     MAX_EVERY_SECONDS,
@@ -27,6 +27,7 @@ from turngate.domain.agents.schedules import (
     Timetable,
 )
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.requests import UnattendedAsks
 from turngate.text.instants import second
 from turngate.text.plain_text import Piece, plain_line
 from turngate.wire.orders import ScheduleChange, ScheduleOrder
@@ -97,12 +98,12 @@ def create(
         ),
     ] = OverlapChoice.SKIP,
     unattended: Annotated[
-        UnattendedChoice,
+        UnattendedAsks,
         typer.Option(
             help="No one attends the runs. What happens to their requests: `deny` refuses them, `park` lets them wait without "
             "expiry, `rules` opens those that a policy rule asks for and refuses the others."
         ),
-    ] = UnattendedChoice.PARK,
+    ] = "park",
     workspace: Annotated[
         str | None, typer.Option(metavar="DIR", help="The directory in which the agent works.", show_default=False)
     ] = None,
@@ -155,7 +156,7 @@ def create(
                 conversation_id=None if conversation in {"new", "continue"} else conversation,
                 workspace=None if directory is None else str(directory),
                 model=model,
-                unattended=unattended.value,
+                unattended=unattended,
                 overlap=overlap.word,
                 catch_up_seconds=catch_up_seconds,
                 notes=notes,
@@ -182,7 +183,7 @@ def change(
     ends_at: Annotated[str | None, typer.Option(metavar="WHEN", help="Only with --cron or --every.")] = None,
     jitter: Annotated[str, typer.Option(metavar="SPAN", help="Only with --cron or --every.")] = "0s",
     overlap: Annotated[OverlapChoice | None, typer.Option(help="As in `create`.", show_default=False)] = None,
-    unattended: Annotated[UnattendedChoice | None, typer.Option(help="As in `create`.", show_default=False)] = None,
+    unattended: Annotated[UnattendedAsks | None, typer.Option(help="As in `create`.", show_default=False)] = None,
     model: Annotated[str | None, typer.Option(help="PROVIDER:NAME, or a profile's name.", show_default=False)] = None,
     catch_up: Annotated[str | None, typer.Option(metavar="SPAN", help="As in `create`.", show_default=False)] = None,
     notes: Annotated[
@@ -212,7 +213,7 @@ def change(
             input=sys.stdin.read() if task == "-" else task,
             timetable=timetable,
             model=model,
-            unattended=None if unattended is None else unattended.value,
+            unattended=unattended,
             overlap=None if overlap is None else overlap.word,
             catch_up_seconds=None if catch_up is None else catch_up_of(catch_up),
             notes=notes,

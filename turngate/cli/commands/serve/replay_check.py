@@ -9,7 +9,6 @@ import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -301,13 +300,6 @@ def _show(one: Checked, failing: Refusal) -> None:
     terminal.line("  Temporal's SDK says: ", failing.reason)
 
 
-class WhichRuns(StrEnum):
-    """Which runs to take from Temporal when none is named."""
-
-    RUNNING = "running"
-    ALL = "all"
-
-
 def replay_check(
     run_ids: Annotated[
         list[str] | None,
@@ -316,9 +308,9 @@ def replay_check(
         ),
     ] = None,
     status: Annotated[
-        WhichRuns,
+        Literal["running", "all"],
         typer.Option(help="`running`: runs whose workflow is open; `all`: also ended runs that Temporal still has."),
-    ] = WhichRuns.RUNNING,
+    ] = "running",
     limit: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Check at most so many runs.", show_default="all of them")
     ] = None,
@@ -348,7 +340,7 @@ def replay_check(
     """
     replay_and_report(
         load_stack_settings(data_dir=data_dir),
-        HistoryChoice(run_ids=run_ids or [], files=files or [], every=status is WhichRuns.ALL, limit=limit),
+        HistoryChoice(run_ids=run_ids or [], files=files or [], every=status == "all", limit=limit),
         save=save,
         as_json=as_json,
     )

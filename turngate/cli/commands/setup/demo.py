@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -233,16 +232,9 @@ def _verdict(project: DemoProject, run: RunDetail, decide: DemoDecision) -> int:
     return EXIT_WENT_WRONG
 
 
-class DecideChoice(StrEnum):
-    """How the demo answers its own gates."""
-
-    APPROVE = "approve"
-    REJECT = "reject"
-
-
 def demo(
     decide: Annotated[
-        DecideChoice | None,
+        Literal["approve", "reject"] | None,
         typer.Option(help="Let the demo answer every gate, check the project and exit.", show_default=False),
     ] = None,
     data_dir: DataDir = None,
@@ -260,7 +252,7 @@ def demo(
         play(
             settings,
             root,
-            decide=None if decide is None else decide.value,
+            decide=decide,
             port_is_option=port is not None,
         )
     )
