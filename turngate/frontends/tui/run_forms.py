@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from turngate.domain.text.sentences import counted
 from turngate.frontends.tui.form_dialog import FormSpec
 from turngate.frontends.tui.form_model import Control, choice_of, object_form
 from turngate.frontends.tui.session import Sent
-from turngate.frontends.tui.texts import Folded, Line, at, folded, line, plain_line
+from turngate.frontends.tui.texts import line, plain_line
 from turngate.wire.agents import AgentView
-from turngate.wire.plans import ForkPlan, PastCall
 from turngate.wire.runs import RunDetail
 
 Send = Callable[[dict[str, Any]], Awaitable[Sent]]
@@ -88,53 +86,3 @@ def _taking(send: Send) -> Callable[[str], Awaitable[Sent]]:
         return await send(json.loads(args))
 
     return take
-
-
-def fork_text(plan: ForkPlan) -> Folded:
-    """Return what a fork would use again, what is not undone, and what the model may do again."""
-    return folded([*_used_again(plan), at(""), *_not_undone(plan), at(""), *_asked_again(plan), *_differences(plan)])
-
-
-def _used_again(plan: ForkPlan) -> Iterator[Line]:
-    yield at("", ("USED AGAIN AS IT IS", "bold"))
-    results = f"the recorded results of {plan.reused_total:,} calls"
-    yield at("  ", f"{plan.messages:,} messages up to step {plan.step}, with {results}. None of them runs again.")
-    yield from _calls(plan.reused, plan.reused_total)
-
-
-def _not_undone(plan: ForkPlan) -> Iterator[Line]:
-    yield at("", ("NOT UNDONE", "bold"))
-    for each in plan.effects:
-        unknown = f"; the end of {each.unknown} is unknown" if each.unknown else ""
-        calls = counted(each.calls, "call")
-        yield at("  ", (plain_line(each.tool_name, 64), "bold"), f"  {calls}, {plain_line(each.effect, 40)}{unknown}")
-    if not plan.effects:
-        yield at("  ", "nothing that the run did has an effect to undo")
-
-
-def _asked_again(plan: ForkPlan) -> Iterator[Line]:
-    yield at("", ("ASKED FOR AGAIN", "bold"))
-    yield at("  ", "Whatever the model asks for is judged by policy, and asked for as if it was the first time.")
-    yield from _calls(plan.again, plan.again_total, again=True)
-
-
-def _calls(calls: Sequence[PastCall], total: int, *, again: bool = False) -> Iterator[Line]:
-    for each in calls:
-        twice = ("  it has happened: made again, it may happen twice", "bold yellow") if again and each.happened else ""
-        result = plain_line(each.result or "open", 40)
-        name = (plain_line(each.tool_name, 64), "bold")
-        yield at(
-            "  ", (f"step {each.step} ", "dim"), name, f"  {plain_line(each.input, 100)}  ", (result, "dim"), twice
-        )
-    if total > len(calls):
-        yield at("  ", (f"… {total - len(calls):,} more", "dim"))
-
-
-def _differences(plan: ForkPlan) -> Iterator[Line]:
-    if plan.differences:
-        yield at("")
-        yield at("", ("OTHER THAN IN THIS RUN", "bold"))
-    for each in plan.differences:
-        yield at("  ", (f"{each.name} ", "dim"), f"{plain_line(each.was, 200)} → {plain_line(each.will_be, 200)}")
-    if plan.needs_admin:
-        yield at("  ", ("The run has a policy of its own: only an admin may start another one under it.", "yellow"))

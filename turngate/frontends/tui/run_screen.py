@@ -19,7 +19,7 @@ from turngate.frontends.tui.dialogs import AskDialog, ConfirmDialog, TextDialog
 from turngate.frontends.tui.form_dialog import FormDialog, FormSpec
 from turngate.frontends.tui.form_model import Draft
 from turngate.frontends.tui.problems import problem_words, problems_of
-from turngate.frontends.tui.run_forms import FIELD_OF, fork_form, fork_text, message_form, retry_form
+from turngate.frontends.tui.run_forms import FIELD_OF, fork_form, message_form, retry_form
 from turngate.frontends.tui.run_text import (
     LiveText,
     explanation_text,
@@ -30,8 +30,9 @@ from turngate.frontends.tui.run_text import (
 )
 from turngate.frontends.tui.screens import LiveScreen
 from turngate.frontends.tui.session import Sent, Session
-from turngate.frontends.tui.texts import folded, line, plain_line
+from turngate.frontends.tui.texts import at, folded, line, plain_line
 from turngate.frontends.tui.widgets import ScrolledText
+from turngate.text.fork_plan import plan_lines
 from turngate.wire.events import DeltaView, EventView
 from turngate.wire.orders import ForkOrder
 from turngate.wire.runs import RunDetail, RunSummary
@@ -265,12 +266,11 @@ class RunScreen(LiveScreen):
                 model=form["model"].strip() or None,
                 summarise="past" in form,
             )
-            # The confirmation shows the past as it is, whether or not a summary replaces it.
-            of_past = ForkOrder(step=order.step, agent=order.agent, model=order.model)
             try:
-                plan = fork_text(await self.client.preview_fork(run.id, of_past))
+                preview = await self.client.preview_fork(run.id, order.model_copy(update={"text": ""}))
             except TurngateError as error:
                 return Sent(taken=False, words=problem_words(error), problems=problems_of(error))
+            plan = folded(at("", *pieces) for pieces in plan_lines(preview))
             key = self.session.id_of("fork", run.id, order.members())
             act = partial(self.client.fork_run, run.id, order, idempotency_key=key)
             start = partial(self._steered, act, "It continues in the run shown here.")

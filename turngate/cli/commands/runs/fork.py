@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -14,11 +14,10 @@ from turngate.cli.api_link import find_api
 from turngate.cli.follow.run import Follower, Output
 from turngate.cli.options import AsJson, DataDir, RunId, Url
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.text.sentences import counted
 from turngate.runtime.policy_files import checked_source, read_text
-from turngate.text.plain_text import plain_line
+from turngate.text.fork_plan import plan_lines
 from turngate.wire.orders import ForkOrder
-from turngate.wire.plans import ForkPlan, PastCall
+from turngate.wire.plans import ForkPlan
 
 OtherAgent = Annotated[str | None, typer.Option(help="Another agent.", show_default="the run's")]
 OtherModel = Annotated[
@@ -164,73 +163,7 @@ def show_plan(plan: ForkPlan, files: Mapping[str, Path | None], *, as_json: bool
     if as_json:
         terminal.document(plan.model_dump_json())
         return
-    _print_plan(plan, {name: f"→ {file}" for name, file in files.items() if file is not None})
-
-
-def _print_plan(plan: ForkPlan, local: Mapping[str, str]) -> None:
-    """Print what is reused, what is not undone, and what may run again. ``local``: changes that only this command knows."""
-    where = "its beginning" if plan.step is None else f"step {plan.step}"
-    what = "a dry run" if plan.dry else "a fork"
-    terminal.line((f"{what} of run {plan.run_id} from {where}", "bold"), "  nothing was started")
-    terminal.line(f"the model reads {_read(plan)}")
-    if plan.dry:
-        terminal.line(f"no tool runs and no one is asked; recorded results that answer calls: {plan.reused_total:,}")
-    else:
-        # Where a summary replaces messages, the model does not read the results of their calls.
-        calls = "calls whose recorded results it uses"
-        if plan.replaced_by is not None:
-            calls = "calls of that past, none of which runs again"
-        terminal.line(f"{calls}: {plan.reused_total:,}")
-    _calls(plan.reused, plan.reused_total)
-    if not plan.dry:
-        _not_undone(plan)
-        terminal.line(
-            f"calls after that step, which the model may make again and which are judged again: {plan.again_total:,}"
-        )
-        _calls(plan.again, plan.again_total, again=True)
-    changes: dict[str, str] = {each.name: f"{each.was} → {each.will_be}" for each in plan.differences}
-    changes.update(local)
-    for name, change in changes.items():
-        terminal.line((f"{name} ", "dim"), plain_line(change, 300))
+    for pieces in plan_lines(plan, {name: f"→ {file}" for name, file in files.items() if file is not None}):
+        terminal.line(*pieces)
     if plan.needs_admin:
-        terminal.line(
-            ("it would have a policy of its own, which needs the scope admin; --plain leaves the policy out", "yellow")
-        )
-
-
-def _read(plan: ForkPlan) -> str:
-    read = "1 message as it is" if plan.messages == 1 else f"{plan.messages:,} messages as they are"
-    earlier = "1 earlier one" if plan.replaced == 1 else f"{plan.replaced:,} earlier ones"
-    match plan.replaced_by:
-        case "summary":
-            return f"{read}, and a summary instead of {earlier}"
-        case "trim":
-            return f"{read}; {earlier} {'is' if plan.replaced == 1 else 'are'} left out"
-        case "new_summary":
-            past = "the 1 message" if plan.replaced == 1 else f"the {plan.replaced:,} messages"
-            return f"a summary of {past} of the past, which a model writes first, and nothing else"
-        case _:
-            return read
-
-
-def _not_undone(plan: ForkPlan) -> None:
-    if not plan.effects:
-        terminal.line("the run did nothing that would have to be undone")
-        return
-    terminal.line(("not undone:", "yellow"))
-    for each in plan.effects:
-        unknown = f", the outcome of {each.unknown} is unknown" if each.unknown else ""
-        times = counted(each.calls, "call")
-        terminal.line(f"  {plain_line(each.tool_name, 64)}  {times}, {each.effect}{unknown}")
-
-
-def _calls(calls: Sequence[PastCall], total: int, *, again: bool = False) -> None:
-    for each in calls:
-        parts = [each.verdict and {"allow": "allowed", "ask": "asked", "deny": "denied"}[each.verdict], each.decision]
-        summary = ", ".join([*(part for part in parts if part), each.result or "open"])
-        twice = again and each.happened
-        happened = ("  it has happened; if the model makes it again, it may happen twice", "yellow") if twice else ""
-        name = (plain_line(each.tool_name, 64), "bold")
-        terminal.line(f"  step {each.step}  ", name, f"  {plain_line(each.input, 60)}  ", (summary, "dim"), happened)
-    if total > len(calls):
-        terminal.line(f"  … {total - len(calls):,} more")
+        terminal.line(("--plain leaves the policy out", "yellow"))
