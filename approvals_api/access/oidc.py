@@ -48,7 +48,7 @@ _AS_JSON: Final = {"Accept": "application/json"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt:
+class LoginAttempt:
     """What one log-in began with; it waits in the browser's signed cookie, so that any API process can end it."""
 
     state: str
@@ -77,7 +77,7 @@ class OidcProvider:
     async def begin(self, redirect_uri: str) -> tuple[str, str]:
         """Return the provider's page to send the browser to, and the cookie to give it. Raises UnavailableError."""
         metadata = await self._read_metadata()
-        attempt = Attempt(
+        attempt = LoginAttempt(
             state=secrets.token_urlsafe(32),
             nonce=secrets.token_urlsafe(32),
             verifier=secrets.token_urlsafe(64),
@@ -123,11 +123,11 @@ class OidcProvider:
             claims = {**await _userinfo(metadata, str(tokens.get("access_token", "")), claims["sub"]), **claims}
         return claims
 
-    def _attempt(self, answer: Mapping[str, str], cookie: str | None) -> Attempt:
+    def _attempt(self, answer: Mapping[str, str], cookie: str | None) -> LoginAttempt:
         """Return the attempt that this answer belongs to: same browser, within ten minutes."""
         again = "this log-in was started in another browser or window, or more than ten minutes ago"
         try:
-            attempt = Attempt(**self._signer.loads(cookie or "", max_age=ATTEMPT_SECONDS))
+            attempt = LoginAttempt(**self._signer.loads(cookie or "", max_age=ATTEMPT_SECONDS))
         except (BadSignature, TypeError):
             raise _refused(again) from None
         _require(hmac.compare_digest(attempt.state.encode(), answer.get("state", "").encode()), again)
@@ -162,7 +162,7 @@ class OidcProvider:
         _require(azp == self.settings.client_id, "the ID token was made for another program")
         return claims
 
-    async def _tokens(self, metadata: _Metadata, code: str, attempt: Attempt) -> Mapping[str, Any]:
+    async def _tokens(self, metadata: _Metadata, code: str, attempt: LoginAttempt) -> Mapping[str, Any]:
         """Return what the provider gives for the code (RFC 6749 §4.1.3)."""
         form = {
             "grant_type": "authorization_code",

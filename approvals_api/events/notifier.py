@@ -17,7 +17,7 @@ from turngate.approvals_api.events.feed import EventFeed
 from turngate.domain.errors import UnavailableError
 from turngate.domain.runs.trace import RunTrace, SpanRef
 from turngate.notifications.configuration import Channel
-from turngate.notifications.outbox_reader import Reader
+from turngate.notifications.outbox_reader import OutboxReader
 from turngate.notifications.send_delivery import claim_due, send_claimed
 from turngate.notifications.send_results import GIVE_UP_AFTER
 from turngate.store.clock import now
@@ -45,11 +45,11 @@ async def keep_notifying(
 ) -> None:
     """Send each channel its notifications, until cancelled. Returns at once when there is no channel.
 
-    ``name_span``: as of :class:`turngate.notifications.outbox_reader.Reader`.
+    ``name_span``: as of :class:`turngate.notifications.outbox_reader.OutboxReader`.
     """
     if not channels:
         return
-    notifier = Notifier(database, feed, Reader(database, channels, name_span=name_span), channels)
+    notifier = Notifier(database, feed, OutboxReader(database, channels, name_span=name_span), channels)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_for_ever(notifier.listen))
         tasks.create_task(_for_ever(notifier.read))
@@ -66,7 +66,7 @@ class Notifier:
         self,
         database: Database,
         feed: EventFeed,
-        reader: Reader,
+        reader: OutboxReader,
         channels: tuple[Channel, ...],
     ) -> None:
         self._database = database

@@ -30,7 +30,7 @@ from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.retention import read_retention
 from turngate.domain.runs.budgets import Price
 from turngate.notifications.configuration import Channel
-from turngate.notifications.outbox_reader import Reader
+from turngate.notifications.outbox_reader import OutboxReader
 from turngate.runtime.metrics import scraped
 from turngate.store.clock import now
 from turngate.store.database import Database
@@ -106,7 +106,7 @@ async def tell(client: Client, sqlite: Database, bench: Bench) -> Story:
             run = await engine.start()
             first = await engine.request(run)
             waiting = await port.scrape()
-            await Reader(sqlite, channels).read()
+            await OutboxReader(sqlite, channels).read()
             await engine.decide(first, "approve" if '"cents": 1' in first.input else "reject")
             second = await engine.request(run)
             await engine.decide(second, "approve" if '"cents": 1' in second.input else "reject")

@@ -84,7 +84,7 @@ class ReadResult:
     more: bool
 
 
-class Reader:
+class OutboxReader:
     """Reads events for some channels. What it keeps in memory may be lost: the cursors in the store are what counts.
 
     ``name_span``: the ``traceparent`` of a span of a run's trace; None: traces are not exported.

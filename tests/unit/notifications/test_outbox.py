@@ -11,7 +11,7 @@ from turngate.domain.policy.terms import AskTerms
 from turngate.domain.runs.outcomes import end_payload
 from turngate.notifications import outbox_reader
 from turngate.notifications.items import Payload, item_of
-from turngate.notifications.outbox_reader import Reader
+from turngate.notifications.outbox_reader import OutboxReader
 from turngate.store.clock import as_text
 from turngate.store.database import Database
 from turngate.store.events import deliveries, events
@@ -131,9 +131,9 @@ async def test_a_new_channel_starts_with_new_events(database: Database, receiver
     async with database.write() as conn:
         await new_run(conn, "run_1")
     await opened(database, "run_1", "req_old")
-    await Reader(database, [webhook_channel(receiver)]).read()
+    await OutboxReader(database, [webhook_channel(receiver)]).read()
     await opened(database, "run_1", "req_1", "req_2")
-    written = await Reader(database, [webhook_channel(receiver)]).read()  # another process, later
+    written = await OutboxReader(database, [webhook_channel(receiver)]).read()  # another process, later
     assert written.channels == {"ops"}
     async with database.read() as conn:
         page = await deliveries.page(conn, limit=10)
@@ -147,7 +147,7 @@ async def test_each_channel_reads_for_itself(database: Database, receiver):
         webhook_channel(receiver, "grave", risk_at_least="high"),
         webhook_channel(receiver, "runs", events=["run.*"]),
     ]
-    reader = Reader(database, channels)
+    reader = OutboxReader(database, channels)
     async with database.write() as conn:
         await new_run(conn, "run_1")
     await reader.read()
@@ -169,7 +169,7 @@ async def test_each_channel_reads_for_itself(database: Database, receiver):
 
 async def test_unwanted_events_cost_no_write(database: Database, receiver):
     """A cursor may lag; when it lags too far, it is written."""
-    reader = Reader(database, [webhook_channel(receiver)])
+    reader = OutboxReader(database, [webhook_channel(receiver)])
     await reader.read()
     for count, cursor in ((300, 0), (300, 600)):
         async with database.write() as conn:

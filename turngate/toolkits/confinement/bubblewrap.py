@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from turngate.toolkits.confinement import system_paths
-from turngate.toolkits.confinement.held_places import Place
+from turngate.toolkits.confinement.held_places import HeldPlace
 from turngate.toolkits.confinement.launcher import PLACE
 from turngate.toolkits.confinement.left_behind import OF_REPOSITORY
 from turngate.toolkits.confinement.sandbox import MIB, OBEYED, Sandbox, is_repository
@@ -97,7 +97,7 @@ def _without(hidden: Sequence[Path], sandbox: Sandbox) -> Iterator[str]:
         yield from _hide(path)
 
 
-def held(sandbox: Sandbox, hidden: Sequence[Path], loaded: Sequence[Path] = ()) -> dict[str, list[Place]]:
+def held(sandbox: Sandbox, hidden: Sequence[Path], loaded: Sequence[Path] = ()) -> dict[str, list[HeldPlace]]:
     """Return what is mounted below the sandbox's places from inside, because bubblewrap could be led elsewhere there.
 
     What is hidden, what the worker has loaded, what operators' programs obey, and places that lie in others. Directories come
@@ -110,7 +110,7 @@ def held(sandbox: Sandbox, hidden: Sequence[Path], loaded: Sequence[Path] = ()) 
     }
 
 
-def _held_below(place: Path, sandbox: Sandbox, hidden: Sequence[Path], loaded: Sequence[Path]) -> list[Place]:
+def _held_below(place: Path, sandbox: Sandbox, hidden: Sequence[Path], loaded: Sequence[Path]) -> list[HeldPlace]:
     changeable = place in sandbox.changeable
     covered = [path.relative_to(place).parts for path in _below(place, _topmost(hidden))]
     only_read = [names for path in loaded for names in _spelled_below(place, path)] if changeable else []
@@ -122,11 +122,11 @@ def _held_below(place: Path, sandbox: Sandbox, hidden: Sequence[Path], loaded: S
     ways |= dict.fromkeys(only_read, "read")
     ways |= dict.fromkeys(inner, "read" if changeable else "write")
     ways |= dict.fromkeys(covered, "hide")
-    return [*(Place(names, how) for names, how in ways.items()), *_compiled(only_read), *obeyed]
+    return [*(HeldPlace(names, how) for names, how in ways.items()), *_compiled(only_read), *obeyed]
 
 
-def _obeyed(place: Path, sandbox: Sandbox) -> Iterator[Place]:
-    copies = [Place(names, "read", copy=str(copy)) for names, copy in sandbox.copies.items()]
+def _obeyed(place: Path, sandbox: Sandbox) -> Iterator[HeldPlace]:
+    copies = [HeldPlace(names, "read", copy=str(copy)) for names, copy in sandbox.copies.items()]
     for directory in dict.fromkeys(sandbox.changeable):
         if directory.is_relative_to(place):
             start = directory.relative_to(place).parts
@@ -139,10 +139,10 @@ def _ways_to(places: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
     return {names[:many]: "keep" for names in places for many in range(1, len(names))}
 
 
-def _compiled(modules: Iterable[tuple[str, ...]]) -> list[Place]:
+def _compiled(modules: Iterable[tuple[str, ...]]) -> list[HeldPlace]:
     """Return where Python looks for the modules' compiled code, which it runs instead of them (PEP 3147)."""
     return [
-        Place(each, "read", "/")
+        HeldPlace(each, "read", "/")
         for each in {(*names[:-1], "__pycache__") for names in modules if names[-1].endswith(".py")}
     ]
 

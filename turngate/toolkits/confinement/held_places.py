@@ -48,7 +48,7 @@ _LOCK_SECONDS = 10.0
 _PAUSE_SECONDS = 0.01
 
 
-class Place(NamedTuple):
+class HeldPlace(NamedTuple):
     """A place below a directory that a sandboxed process may change.
 
     Attributes:
@@ -65,7 +65,7 @@ class Place(NamedTuple):
     copy: str | None = None
 
 
-def find_links(directory: int, places: Iterable[Place]) -> list[str]:
+def find_links(directory: int, places: Iterable[HeldPlace]) -> list[str]:
     """Return the places that are links, or that links lead to: these can't be held. ``directory`` is open."""
     links: list[str] = []
     for place in places:
@@ -91,7 +91,7 @@ def await_set_up(process: int) -> None:
         time.sleep(_PAUSE_SECONDS / 20)
 
 
-def hold(process: int, held: Mapping[str, Sequence[Place]], mountpoints: Mountpoints) -> None:
+def hold(process: int, held: Mapping[str, Sequence[HeldPlace]], mountpoints: Mountpoints) -> None:
     """Hold places of a sandbox. Call it in a process of its own: it enters the sandbox for good.
 
     Args:
@@ -125,7 +125,7 @@ def _enter(process: int) -> None:
     _call("setns(mounts)", _libc.setns, mounts, _NEW_MOUNTS)
 
 
-def _open_or_make(base: int, place: Place, mountpoints: Mountpoints) -> int | None:
+def _open_or_make(base: int, place: HeldPlace, mountpoints: Mountpoints) -> int | None:
     """Open a place, make it where that is wanted; None: it isn't there, and neither is it needed."""
     *above, name = place.names
     try:
@@ -198,7 +198,7 @@ class Mountpoints:
         """An open directory and names below it → what is held there."""
         self._created: list[tuple[int, tuple[str, ...]]] = []
 
-    def share(self, directory: int, places: Sequence[Place]) -> None:
+    def share(self, directory: int, places: Sequence[HeldPlace]) -> None:
         """Share the locks of the directories that absent places would be made in, until this process ends.
 
         Call it before looking what is absent: from then on no other sandbox removes it. ``directory``: what the places lie below,
@@ -233,7 +233,7 @@ class Mountpoints:
             time.sleep(_PAUSE_SECONDS)
 
     def make(self, parent: int, name: str, content: str) -> None:
-        """Make what is absent, as ``Place.absent`` says, and note it before; not where no process of the sandbox can make it.
+        """Make what is absent, as ``HeldPlace.absent`` says, and note it before; not where no process of the sandbox can make it.
 
         Raises OSError: the lock of its directory isn't shared, because the directory was put there meanwhile.
         """

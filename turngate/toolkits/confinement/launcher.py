@@ -371,7 +371,7 @@ def _start_bubblewrap(program: list[str], order: dict[str, Any]) -> tuple[int, h
 def _hold(sandboxed: int, inside: int, order: dict[str, Any]) -> held_places.Mountpoints:
     """Hold places of the sandbox by a process that enters it."""
     held = {
-        directory: [held_places.Place(tuple(names), *rest) for names, *rest in listed]
+        directory: [held_places.HeldPlace(tuple(names), *rest) for names, *rest in listed]
         for directory, listed in order["held"].items()
     }
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

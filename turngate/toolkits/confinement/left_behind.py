@@ -21,19 +21,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from turngate.toolkits.confinement import descriptors
-    from turngate.toolkits.confinement.held_places import Place
+    from turngate.toolkits.confinement.held_places import HeldPlace
 else:
     try:
         from turngate.toolkits.confinement import descriptors
-        from turngate.toolkits.confinement.held_places import Place
+        from turngate.toolkits.confinement.held_places import HeldPlace
     except ImportError:  # the launcher has loaded them
         import descriptors
-        from held_places import Place
+        from held_places import HeldPlace
 
 OF_REPOSITORY = (
-    *(Place((name,), "read", "/") for name in ("hooks", "info", "modules", "worktrees", "remotes", "branches")),
-    *(Place((name,), "read", "") for name in ("config", "config.worktree")),
-    Place(("commondir",), "read", ".\n"),
+    *(HeldPlace((name,), "read", "/") for name in ("hooks", "info", "modules", "worktrees", "remotes", "branches")),
+    *(HeldPlace((name,), "read", "") for name in ("config", "config.worktree")),
+    HeldPlace(("commondir",), "read", ".\n"),
 )
 """All of a repository from which git takes commands, or learns where they are; a commit needs none of it.
 
@@ -81,16 +81,19 @@ class LeftBehind:
         self._directory = descriptors.open_place(path)
         self._before = _Look(self._directory, places)
 
-    def submodules(self) -> list[Place]:
+    def submodules(self) -> list[HeldPlace]:
         """Return what to hold so that submodules stay what they are; directories come before what lies in them."""
         held = dict.fromkeys(
             (names[:many] for names in self._before.submodules[:_MOST_SUBMODULES] for many in range(1, len(names))),
             "keep",
         )
-        places = [Place(names, how) for names, how in held.items()]
+        places = [HeldPlace(names, how) for names, how in held.items()]
         for names in self._before.submodules[:_MOST_SUBMODULES]:
             of_repository = [each._replace(names=(*names, *each.names)) for each in OF_REPOSITORY]
-            places += [Place(names, "keep"), *(each for each in of_repository if each.names not in self._before.links)]
+            places += [
+                HeldPlace(names, "keep"),
+                *(each for each in of_repository if each.names not in self._before.links),
+            ]
         return sorted(places, key=lambda each: len(each.names))
 
     def report(self, known: Sequence[str]) -> Iterator[str]:

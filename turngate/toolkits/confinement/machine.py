@@ -21,7 +21,7 @@ from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.protected import HELD
 from turngate.domain.tools.tool import ProcessConfinement
 from turngate.toolkits.confinement import bubblewrap, descriptors, held_places, launcher, seccomp, system_paths
-from turngate.toolkits.confinement.held_places import Place
+from turngate.toolkits.confinement.held_places import HeldPlace
 from turngate.toolkits.confinement.sandbox import OBEYED, Backend, Command, Sandbox
 from turngate.toolkits.http_client.safe_connect import closed_networks
 
@@ -273,14 +273,14 @@ class Confinement:
         return None if done.returncode == 0 else (done.stderr.strip() or f"exit code {done.returncode}")[-300:]
 
 
-def _refuse_links(held: Mapping[str, Sequence[Place]]) -> None:
+def _refuse_links(held: Mapping[str, Sequence[HeldPlace]]) -> None:
     """Refuse a sandbox some of whose places are links. The launcher looks again; this refusal says more."""
     for directory, places in held.items():
         if (problem := linked_places(directory, places)) is not None:
             raise UnconfinedError(problem)
 
 
-def linked_places(directory: str, places: Sequence[Place] = OBEYED) -> str | None:
+def linked_places(directory: str, places: Sequence[HeldPlace] = OBEYED) -> str | None:
     """Say which places can't be held because they are links, with the fix; None: none is. Raises OSError: it can't be opened.
 
     Nothing can be mounted over a link, and a process can replace it.

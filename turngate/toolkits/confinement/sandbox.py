@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from turngate.domain.policy.protected import HELD
-from turngate.toolkits.confinement.held_places import Place
+from turngate.toolkits.confinement.held_places import HeldPlace
 from turngate.toolkits.confinement.left_behind import OF_REPOSITORY
 
 Backend = Literal["bubblewrap", "landlock", "user"]
@@ -16,10 +16,10 @@ Backend = Literal["bubblewrap", "landlock", "user"]
 
 MIB: Final = 1024 * 1024
 OBEYED: Final = (
-    *(Place((name,), "read", "/") for name in sorted(HELD)),
-    Place((".git",), "keep", "/"),
-    Place(("commondir",), "read", "/"),
-    Place(("refs",), "keep", "/"),
+    *(HeldPlace((name,), "read", "/") for name in sorted(HELD)),
+    HeldPlace((".git",), "keep", "/"),
+    HeldPlace(("commondir",), "read", "/"),
+    HeldPlace(("refs",), "keep", "/"),
     *(each._replace(names=(".git", *each.names)) for each in OF_REPOSITORY),
 )
 """Below a directory that can be changed: what other programs of the operator's would run or obey later, outside the sandbox.
