@@ -180,3 +180,26 @@ async def test_a_command_without_scripts_depends_on_nothing(client: Client, sqli
         await engine.decide(request, "approve", decision_id="first")
         assert (await engine.ended(run)).status == "completed"
     assert (tmp_path / "out").read_text() == "yes\n"
+
+
+async def test_i6_an_edited_change_is_shown_before_it_is_made(client: Client, sqlite: Database, tmp_path: Path) -> None:
+    """Who edits an edit of a file hasn't seen the change that it makes, so they are asked with it; a whole text they typed."""
+    file = tmp_path / "a.txt"
+    file.write_text("one\ntwo\n")
+    write = call("write_file", json.dumps({"path": "a.txt", "text": "no\n"}), "w")
+    edit = call("edit_file", json.dumps({"path": "a.txt", "old_text": "mine", "new_text": "no"}), "e")
+    async with stack(
+        client, sqlite, write_file, edit_file, model=ListModel(says(write), says(edit), says("Done."))
+    ) as engine:
+        run = await engine.start(workspace=str(tmp_path))
+        first = await engine.request(run)
+        await engine.decide(first, "edit", args=json.dumps({"path": "a.txt", "text": "mine\n"}))
+        second = await second_request(engine, run, first)
+        assert (second.tool_name, file.read_text()) == ("edit_file", "mine\n")
+        await engine.decide(second, "edit", args=json.dumps({"path": "a.txt", "old_text": "mine", "new_text": "ours"}))
+        third = await second_request(engine, run, second)
+        assert third.reason.startswith("operator edited this, and what it depends on now is not what was shown")
+        assert ("+ours" in (third.preview or ""), file.read_text()) == (True, "mine\n")
+        await engine.decide(third, "approve")
+        assert (await engine.ended(run)).status == "completed"
+    assert file.read_text() == "ours\n"
