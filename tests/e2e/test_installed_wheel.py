@@ -377,6 +377,19 @@ def test_each_module_of_the_client_is_imported_without_the_rest(client_only: Ins
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.exhaustive
+def test_type_checkers_find_the_clients_types(client_only: Installed, tmp_path: Path) -> None:
+    """They follow the path file, too: a wrong argument is an error."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from turngate.client import SyncTurngateClient\nSyncTurngateClient('', token='').get_request(1)\n"
+    )
+    mypy = [sys.executable, "-m", "mypy", "--python-executable", client_only.prefix / "bin" / "python", program.name]
+    done = subprocess.run(mypy, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert 'incompatible type "int"; expected "str"' in done.stdout
+    assert "Found 1 error" in done.stdout
+
+
 def test_the_client_says_what_it_has_not(client_only: Installed, tmp_path: Path) -> None:
     """A name for tool authors is refused with what to install; a package of the client is found before it is imported."""
     done = client_only.run("python", "-c", "from turngate import client, wire, __version__, Tool", cwd=tmp_path)
