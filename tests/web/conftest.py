@@ -7,14 +7,14 @@ import contextlib
 import json
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 import uvicorn
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright, expect
 from pydantic import BaseModel, Field
 from starlette.datastructures import State
 from support.engine import Cast, ListModel, Stack, call, says, stack, until
@@ -60,8 +60,11 @@ FLAGS = [
     "--disable-sync",
     # A name that isn't this machine's own, as people have it who reach Turngate by http in their network.
     "--host-resolver-rules=MAP *.turngate.test 127.0.0.1",
-    # A new page goes into the process of the open pages of the same site and context: see `context_for`.
+    # A new page goes into the process of the open pages of the same site and context.
     "--process-per-site",
+    # A page that replaces one of the same site keeps its frame, for a seventh of a page's processor time less. The second is
+    # for a name on plain http, which Playwright's list, that this one replaces, has, too.
+    "--disable-features=RenderDocument,HttpsUpgrades",
 ]
 
 
@@ -221,13 +224,17 @@ class Server(uvicorn.Server):
 
 @dataclass
 class Site:
-    """The pages under test and their engine. ``state``: of their app. ``world``: what the tools of ``office`` act on."""
+    """The pages under test and their engine. ``state``: of their app. ``world``: what the tools of ``office`` act on.
+
+    ``is_shared``: it serves all tests of the session.
+    """
 
     url: str
     stack: Stack
     ran: Ran
     state: State
     world: World | None = None
+    is_shared: bool = False
 
     async def start(self, name: str, raw: str, words: str = "I will do it.") -> runs.Run:
         return await self.stack.start(json.dumps([words, name, raw]))
@@ -320,7 +327,7 @@ async def site(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Asyn
         stack(client, database, *tools_of(ran), model=WrittenModel(), policy=POLICY) as engine,
         site_on(engine, ran, Gateway(client)) as site,
     ):
-        yield site
+        yield replace(site, is_shared=True)
     await database.close()
 
 
@@ -362,7 +369,7 @@ async def office(client: Client, tmp_path_factory: pytest.TempPathFactory) -> As
         stack(client, database, *world.tools(), model=Acting(), limits=LIMITS) as engine,
         site_on(engine, Ran([]), Gateway(client)) as site,
     ):
-        yield replace(site, world=world)
+        yield replace(site, world=world, is_shared=True)
     await database.close()
 
 
@@ -412,51 +419,96 @@ async def browser() -> AsyncIterator[Browser]:
 OpenPage = Callable[..., Awaitable[Page]]
 
 
-@pytest.fixture(scope="session")
-async def contexts(browser: Browser) -> dict[str, BrowserContext]:
-    """Browser contexts by operator, site and options: creating one costs more than most tests."""
-    return {}
+@dataclass
+class Windows:
+    """The browser's windows on the sites that all tests share, kept between tests, because opening one is costly.
 
+    ``idle``: the parked windows of a context, by its key. ``complaints``: what pages complained of (CSP, errors, console).
+    """
 
-@pytest.fixture
-async def open_page(browser: Browser, contexts: dict[str, BrowserContext], site: Site) -> AsyncIterator[OpenPage]:
-    """Open a page as a logged-in operator; after the test, no page may have complained (CSP, errors, console)."""
-    pages: list[Page] = []
-    complaints: list[str] = []
+    browser: Browser
+    contexts: dict[str, BrowserContext] = field(default_factory=dict)
+    idle: dict[str, list[Page]] = field(default_factory=dict)
+    complaints: list[str] = field(default_factory=list)
 
-    async def context_for(operator: str, at: Site, options: dict[str, Any]) -> BrowserContext:
-        key = repr((operator, at.url, sorted(options.items())))
-        if key in contexts:
-            return contexts[key]
-        context = await browser.new_context(base_url=at.url, **options)
+    async def context(self, key: str, operator: str, at: Site, options: dict[str, Any]) -> BrowserContext:
+        if key in self.contexts:
+            return self.contexts[key]
+        context = await self.browser.new_context(base_url=at.url, **options)
         context.set_default_timeout(30_000)
         if operator:
             cookie = {"name": SESSION_COOKIE, "value": await at.session(operator), "url": at.url, "httpOnly": True}
             await context.add_cookies([cookie])
-            contexts[key] = context
-            # Stays open with its process: a process of its own for each page costs more than what the page does.
-            await (await context.new_page()).goto("/livez")
+            self.contexts[key] = context
+            self.idle[key] = []
         return context
 
-    async def opened(path: str = "/", *, operator: str = "ada", at: Site = site, **options: Any) -> Page:
-        page = await (await context_for(operator, at, options)).new_page()
-        pages.append(page)
-        page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
-        page.on(
-            "console",
-            lambda message: complaints.append(f"{page.url}: {message.text}") if _is_complaint(message) else None,
-        )
+    async def take(self, key: str, context: BrowserContext) -> Page:
+        if idle := self.idle.get(key):
+            return idle.pop()
+        page = await context.new_page()
+        page.on("pageerror", lambda error: self.complaints.append(f"{page.url}: {error}"))
+        page.on("console", lambda message: self._note(page, message))
+        return page
+
+    def _note(self, page: Page, message: ConsoleMessage) -> None:
+        # Chromium reports an error status of a page as "Failed to load resource"; tests that want one check it themselves.
+        if message.type in {"error", "warning"} and "Failed to load resource" not in message.text:
+            self.complaints.append(f"{page.url}: {message.text}")
+
+    async def park(self, key: str, page: Page) -> None:
+        """Keep a window for the next test. Its page closes its stream, as it does for a browser's way back."""
+        await page.evaluate("dispatchEvent(new PageTransitionEvent('pagehide'))")
+        if page.viewport_size != SCREEN:
+            await page.set_viewport_size(SCREEN)
+        self.idle[key].append(page)
+
+    async def leave(self, site: Site) -> None:
+        """Forget the windows on a site that ends with its test."""
+        for key in [each for each in self.contexts if site.url in each]:
+            del self.idle[key]
+            await self.contexts.pop(key).close()
+
+
+SCREEN = {"width": 1280, "height": 720}
+
+
+@pytest.fixture(scope="session")
+async def windows(browser: Browser) -> Windows:
+    return Windows(browser)
+
+
+@pytest.fixture
+async def open_page(windows: Windows, site: Site) -> AsyncIterator[OpenPage]:
+    """Open a page as a logged-in operator; after the test, no page may have complained.
+
+    A test that changes its window for good (by an init script, a route) closes it.
+    """
+    opened: list[tuple[str, Site, Page]] = []
+
+    async def open_one(
+        path: str = "/", *, operator: str = "ada", at: Site = site, viewport: Any = SCREEN, **options: Any
+    ) -> Page:
+        key = repr((operator, at.url, sorted(options.items())))
+        page = await windows.take(key, await windows.context(key, operator, at, options))
+        opened.append((key, at, page))
+        if viewport != SCREEN:
+            await page.set_viewport_size(viewport)
         await page.goto(path)
         if options.get("java_script_enabled", True) and operator:
             await page.wait_for_selector("html[data-ready]")
         return page
 
-    yield opened
-    for page in pages:
-        await page.close()
+    yield open_one
+    for key, at, page in opened:
+        if page.is_closed():
+            continue
+        if at.is_shared and key in windows.contexts:
+            await windows.park(key, page)
+        elif key not in windows.contexts:
+            await page.context.close()
+    for at in {at.url: at for _key, at, _page in opened if not at.is_shared}.values():
+        await windows.leave(at)
+    complaints = windows.complaints.copy()
+    windows.complaints.clear()
     assert complaints == []
-
-
-def _is_complaint(message: Any) -> bool:
-    # Chromium reports an error status of a page as "Failed to load resource"; tests that want one check it themselves.
-    return message.type in {"error", "warning"} and "Failed to load resource" not in message.text

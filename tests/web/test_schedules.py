@@ -6,6 +6,7 @@ import json
 import re
 from contextlib import suppress
 
+import pytest
 from playwright.async_api import TimeoutError as PressedInVain
 from playwright.async_api import expect
 from support.engine import person, until
@@ -24,6 +25,7 @@ async def created(site, name, timetable, task, **changes):
     return await schedule_service.create(site.stack.services, ADA, wanted)
 
 
+@pytest.mark.exhaustive
 async def test_a_schedule_is_controlled_by_forms(site, open_page):
     """Without JavaScript: listed, paused with a reason, fired all the same, resumed, deleted; its run names it."""
     seldom = Timetable(cron="0 8 1 1 *")
@@ -75,6 +77,7 @@ async def test_times_are_the_readers_in_each_frame(site, open_page):
     # The parser can add a text in parts.
     await page.locator(".fires time").first.evaluate("time => time.firstChild.appendData(' 08:00 UTC')")
     await expect(page.locator(".fires time").first).to_have_text(re.compile(r"-01-01 17:00:00 GMT\+9$"))
+    await page.close()
 
 
 async def test_a_fire_appears_by_itself(site, open_page):
