@@ -44,8 +44,13 @@ async def test_the_count_is_in_the_title_and_on_the_icon(site, open_page):
 
 
 async def test_a_new_request_makes_a_sound_if_someone_wants_it(site, open_page):
-    """Off by default; on by a button of the account page, after a click or key in the page; off again by the same."""
-    page = await opened(open_page, "sam")
+    """Off by default; on by a button of the account page, after a click or key in the page; off again by the same.
+
+    The account page plays it, whether it is on or off.
+    """
+    page = await opened(open_page, "sam", "/account")
+    await page.get_by_role("button", name="Try it").click()
+    await page.wait_for_function("() => tones === 2")
     for is_on in (False, True, False):
         if is_on:
             await choose(page, "Make a sound")
@@ -60,10 +65,3 @@ async def test_a_new_request_makes_a_sound_if_someone_wants_it(site, open_page):
         assert await page.evaluate("tones") == (2 if is_on else 0)
         await site.stack.decide(request, "reject")
         await site.ended(request)
-
-
-async def test_the_sound_can_be_tried(open_page):
-    """The account page plays it, whether it is on or off."""
-    page = await opened(open_page, "sol", "/account")
-    await page.get_by_role("button", name="Try it").click()
-    await page.wait_for_function("() => tones === 2")

@@ -9,7 +9,10 @@ from playwright.async_api import expect
 from support.engine import until
 
 NO_SCRIPT = {"java_script_enabled": False}
-PHONES = pytest.mark.parametrize("viewport", [{"width": 390, "height": 844}, {"width": 320, "height": 568}])
+PHONES = pytest.mark.parametrize(
+    "viewport",
+    [{"width": 320, "height": 568}, pytest.param({"width": 390, "height": 844}, marks=pytest.mark.exhaustive)],
+)
 NOTE = "".join(f"line {number}\n" for number in range(80))
 ON_SCREEN = """(() => {
     const [call, bar] = ['#call', '.bar'].map(each => document.querySelector(each).getBoundingClientRect());
@@ -33,14 +36,29 @@ async def read_to_the_end(page):
 
 @PHONES
 async def test_the_bar_names_what_was_not_seen_and_approves_after_it_was(site, open_page, viewport):
-    """Its Approve does nothing before all of the call was on the screen; it says what is missing, and leads there."""
+    """Its Approve does nothing before all of the call was on the screen; it says what is missing, and leads there.
+
+    What is below its upper edge was not on the screen, and it names an argument that begins there. Its buttons are 44 px high or
+    more, the link to the unseen 24 px, and the page has room below its end for the bar.
+    """
     request = await site.gated("refund", tall(f"bar-{viewport['width']}"))
     page = await open_page(f"/requests/{request.id}", viewport=viewport)
     bar = page.locator(".bar")
     approve = bar.get_by_role("button", name="Approve", exact=True)
     await expect(bar).to_be_in_viewport(ratio=1)
     await expect(bar.locator("[data-unseen]")).to_contain_text("Not seen yet:")
+    assert await page.evaluate(SEEN) <= max(0, await page.evaluate(ON_SCREEN)) + 1
+    named = (await bar.locator("[data-unseen]").inner_text()).removeprefix("Not seen yet: ").split(" and ")[0]
+    row = await page.locator("#call .arguments > div", has=page.locator("dt", has_text=named)).bounding_box()
+    top = (await bar.bounding_box())["y"]
+    assert row["y"] + row["height"] > top, "the argument that it names was on the screen"
+    for name in ("Approve", "Reject"):
+        box = await bar.get_by_role("button", name=name, exact=True).bounding_box()
+        assert min(box["width"], box["height"]) >= 44, name
+    assert (await bar.locator("[data-unseen]").bounding_box())["height"] >= 24
     await page.evaluate("scrollTo({ top: document.body.scrollHeight, behavior: 'instant' })")
+    last = await page.locator(".request > section").last.bounding_box()
+    assert last["y"] + last["height"] <= (await bar.bounding_box())["y"], "the bar covers the page's end"
     await approve.click()
     await expect(page.locator("[data-say]")).to_contain_text("There is more of the call below")
     await expect(page.locator("#call")).to_be_in_viewport()
@@ -52,33 +70,6 @@ async def test_the_bar_names_what_was_not_seen_and_approves_after_it_was(site, o
     await approve.click()
     await expect(page.locator("#decision")).to_contain_text("Approved by ada")
     await site.ended(request)
-
-
-@PHONES
-async def test_what_the_bar_covers_does_not_count_as_seen(site, open_page, viewport):
-    """What is below the bar's upper edge was not on the screen, and the bar names an argument that begins there."""
-    request = await site.gated("refund", tall(f"covered-{viewport['width']}"))
-    page = await open_page(f"/requests/{request.id}", viewport=viewport)
-    assert await page.evaluate(SEEN) <= max(0, await page.evaluate(ON_SCREEN)) + 1
-    named = (await page.locator("[data-unseen]").inner_text()).removeprefix("Not seen yet: ").split(" and ")[0]
-    row = await page.locator("#call .arguments > div", has=page.locator("dt", has_text=named)).bounding_box()
-    assert row["y"] + row["height"] > (await page.locator(".bar").bounding_box())["y"]
-
-
-@PHONES
-async def test_what_is_pressed_in_the_bar_is_large_enough(site, open_page, viewport):
-    """The buttons are 44 px high or more, the link to the unseen 24 px, and the page has room below its end for the bar."""
-    request = await site.gated("refund", tall(f"size-{viewport['width']}"))
-    page = await open_page(f"/requests/{request.id}", viewport=viewport)
-    for name in ("Approve", "Reject"):
-        box = await page.locator(".bar").get_by_role("button", name=name, exact=True).bounding_box()
-        assert min(box["width"], box["height"]) >= 44
-    link = await page.locator("[data-unseen]").bounding_box()
-    assert link["height"] >= 24
-    bar = await page.locator(".bar").bounding_box()
-    await page.evaluate("scrollTo({ top: document.body.scrollHeight, behavior: 'instant' })")
-    last = await page.locator(".request > section").last.bounding_box()
-    assert last["y"] + last["height"] <= bar["y"]
 
 
 async def test_without_javascript_the_bar_decides(site, open_page):

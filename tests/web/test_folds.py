@@ -14,6 +14,9 @@ from support.engine import until
 from support.store_app import desk_on
 
 SCREENS = {"phone": {"width": 320, "height": 568}, "desktop": {"width": 1280, "height": 720}}
+ON_EACH_SCREEN = pytest.mark.parametrize(
+    "viewport", [SCREENS["phone"], pytest.param(SCREENS["desktop"], marks=pytest.mark.exhaustive)], ids=SCREENS
+)
 LINES = "".join(f"line {number}\n" for number in range(60))
 NEW = "".join("changed\n" if number in {20, 900} else f"line {number}\n" for number in range(1_000))
 HUNK = "@@ -{0},3 +{0},3 @@\n line {1}\n-line {2}\n+changed\n line {3}\n"
@@ -91,7 +94,7 @@ async def expect_refused(page: Page) -> None:
     assert sent_by(page) == []
 
 
-@pytest.mark.parametrize("viewport", SCREENS.values(), ids=SCREENS)
+@ON_EACH_SCREEN
 async def test_what_is_folded_is_opened_and_read_before_it_is_approved(browser, sqlite, viewport):
     """A value longer than a screen is folded. It can't be approved before it was open and all of it on the screen."""
     call = {"input": json.dumps({"note": LINES, "last": "the end"})}
@@ -165,7 +168,7 @@ async def test_m_goes_from_change_to_change(browser, sqlite):
         await expect(page.locator(":focus")).to_contain_text("-old 1")
 
 
-@pytest.mark.parametrize("viewport", SCREENS.values(), ids=SCREENS)
+@ON_EACH_SCREEN
 async def test_several_calls_have_their_folds_opened_and_read(browser, sqlite, viewport):
     """On the page for several, too, no call is approved while one of them is folded, or was not on the screen."""
     calls = [{"input": json.dumps({"note": LINES})}, {"preview_kind": "text", "preview": LINES}, {}]
@@ -181,6 +184,7 @@ async def test_several_calls_have_their_folds_opened_and_read(browser, sqlite, v
         await expect_sent(page)
 
 
+@pytest.mark.exhaustive
 async def test_larger_letters_have_to_be_read_again(browser, sqlite):
     """Zooming the page moves every line: what was seen before doesn't count."""
     call = {"input": json.dumps({"note": "some words " * 150})}

@@ -8,6 +8,7 @@ from playwright.async_api import expect
 from support.black_hole import black_hole
 
 from turngate.activities.execution.progress import reporting
+from turngate.approvals_api.pages import STATIC_DIR
 from turngate.domain.conversation.messages import Delta
 from turngate.store.live import deltas
 from turngate.store.live.deltas import DeltaBatch
@@ -22,15 +23,6 @@ async def test_the_inbox_fills_by_itself(site, open_page):
     await expect(page.locator(f'a[href="/requests/{request.id}"]')).to_be_visible()
     count = int(re.sub(r"\D", "", await page.locator("[data-badge]").inner_text()))
     await expect(page).to_have_title(re.compile(rf"^\({count}\) Inbox"))
-
-
-async def test_a_decided_request_shows_it_by_itself(site, open_page):
-    """Another person's decision appears on the open page."""
-    request = await site.gated("refund", '{"order": "elsewhere", "cents": 1}')
-    page = await open_page(f"/requests/{request.id}")
-    await site.stack.decide(request, "reject", message="no")
-    await expect(page.locator("#decision")).to_contain_text("Rejected by operator")
-    await site.ended(request)
 
 
 async def test_a_dead_connection_is_noticed(site, quick_site, open_page):
@@ -131,20 +123,6 @@ async def test_keys_count_by_their_place_where_letters_are_others(site, open_pag
     await site.stack.interrupt(await site.run(request))
 
 
-async def test_an_update_never_removes_typed_text(site, open_page):
-    """While a form holds typed text the page stays, and a bar offers the new state."""
-    request = await site.gated("refund", '{"order": "typed", "cents": 1}')
-    page = await open_page(f"/requests/{request.id}")
-    await page.locator("#reject-message").fill("half a sent")
-    await page.locator("h1").click()
-    await site.stack.decide(request, "approve")
-    await expect(page.locator("[data-stale]")).to_be_visible()
-    await expect(page.locator("#reject-message")).to_have_value("half a sent")
-    await page.get_by_role("link", name="Reload").click()
-    await expect(page.locator("#decision")).to_contain_text("Approved by operator")
-    await site.ended(request)
-
-
 async def test_buttons_are_inert_just_after_a_swap(site, open_page):
     """A click in the half second after the page changed under the hand does nothing; a later one does."""
     request = await site.gated("shell", '{"argv": ["swap"]}')
@@ -182,10 +160,9 @@ async def test_a_runs_page_follows_the_run(site, open_page):
     await expect(page.locator("#call-1-1")).to_contain_text("succeeded")
 
 
-async def test_the_module_knows_every_event_type(site, open_page):
+async def test_the_module_knows_every_event_type(site):
     """EventSource only receives the types that it registers, so the module names every type that the engine writes."""
-    page = await open_page("/")
-    source = await (await page.request.get("/static/turngate.js")).text()
+    source = (STATIC_DIR / "turngate.js").read_text()
     request = await site.gated("refund", '{"order": "events", "cents": 1}')
     await site.stack.decide(request, "approve")
     await site.ended(request)

@@ -81,7 +81,11 @@ async def test_each_of_several_calls_has_its_share(site, open_page):
 
 
 @pytest.mark.parametrize(
-    ("path", "done"), [("/requests/{}", "Rejected by ada"), ("/requests/bulk?run_id={}", "1 of 1 decided")]
+    ("path", "done"),
+    [
+        ("/requests/{}", "Rejected by ada"),
+        pytest.param("/requests/bulk?run_id={}", "1 of 1 decided", marks=pytest.mark.exhaustive),
+    ],
 )
 async def test_without_javascript_nothing_is_known_of_the_look(site, open_page, path, done):
     """The decision is taken all the same, and the decided request says nothing of a look."""

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from playwright.async_api import expect
 from support.engine import person
 
@@ -48,6 +49,7 @@ async def test_the_page_says_that_the_model_waits_and_a_switch_ends_it(limited_s
     await expect(step.locator(".attempts")).to_contain_text("rate_limited come back <b>later</b>")
 
 
+@pytest.mark.exhaustive
 async def test_a_run_is_started_and_retried_with_a_model_of_choice(limited_site, open_page):
     """From the page too; an unknown name is refused at its control, with the known ones."""
     page = await open_page("/runs/new", at=limited_site)
@@ -68,6 +70,7 @@ async def test_a_run_is_started_and_retried_with_a_model_of_choice(limited_site,
     await expect(page.locator(".final")).to_contain_text("Done.")
 
 
+@pytest.mark.exhaustive
 async def test_a_page_without_javascript_has_the_models_words(idle_site, open_page):
     """All of them once; with the module the same words come live instead, and no word is there twice."""
     run = await idle_site.stack.start("go")
@@ -189,6 +192,7 @@ async def test_a_call_stays_in_place_when_the_answer_comes_above_it(site, open_p
     await site.ended(request)
 
 
+@pytest.mark.exhaustive
 async def test_a_fork_that_begins_with_a_summary_is_started_from_the_page(site, open_page):
     """The page says first what it means; the new run says that it started so, and its first message is the summary."""
     run = await site.start("look", '{"target": "the shop"}', words="I look at all of it, and say much about it. " * 20)
@@ -210,6 +214,7 @@ async def test_a_fork_that_begins_with_a_summary_is_started_from_the_page(site, 
     await expect(page.locator(".message").nth(1)).to_contain_text("And now?")
 
 
+@pytest.mark.exhaustive
 async def test_the_page_of_a_call_from_outside_names_its_source(site, open_page):
     """The inbox and the request say which program asks; approving lets it run, and its page has no form for messages."""
     order = ExternalCallOrder(

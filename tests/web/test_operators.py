@@ -17,12 +17,16 @@ from turngate.store.policy import grants
 from turngate.store.tables import messages
 
 NO_SCRIPT = {"java_script_enabled": False}
+SCRIPTED_OR_NOT = pytest.mark.parametrize(
+    "options", [pytest.param({}, id="script"), pytest.param(NO_SCRIPT, id="no-script", marks=pytest.mark.exhaustive)]
+)
 
 
 def refund(order: str, cents: int = 7) -> str:
     return json.dumps({"order": order, "cents": cents})
 
 
+@pytest.mark.exhaustive
 async def test_the_filter_is_in_the_url_and_counts_what_it_lists(site, open_page):
     """A filtered page lists, counts and links what the filter means, and the badge still counts everything pending."""
     request = await site.gated("shell", '{"argv": ["ls", "-la"]}')
@@ -80,6 +84,7 @@ async def test_keys_claim_comment_and_open_the_grant_form(site, open_page):
     assert (await site.now(request)).status == "pending"
 
 
+@pytest.mark.exhaustive
 async def test_comments_are_for_people(site, open_page):
     """One person's comment reaches the other, with hidden characters made visible; the agent never reads it."""
     request = await site.gated("refund", refund("talk"))
@@ -97,47 +102,19 @@ async def test_comments_are_for_people(site, open_page):
     assert not any("sales" in parts for parts in parts_of_messages)
 
 
-async def test_a_grant_displays_its_pattern_before_it_is_saved(site, open_page):
-    """The first press displays the exact pattern and decides nothing; a changed one is displayed again; then it is saved."""
-    await _revoke_all(site)  # others share this desk
-    request = await site.gated("refund", refund("granted", 5))
-    page = await open_page(f"/requests/{request.id}", **NO_SCRIPT)
-    await page.locator("#grant summary").click()
-    await page.locator("#grant").get_by_label("cents", exact=True).select_option("open")
-    await page.locator("#grant-scope").select_option("agent")
-    await page.locator("#grant-uses").fill("2")
-    await page.get_by_role("button", name="Show exactly what this would allow").click()
-    pattern = page.locator("#pattern")
-    await expect(pattern).to_contain_text('order exactly "granted"')
-    await expect(pattern).to_contain_text("cents anything")
-    assert (await site.now(request)).status == "pending"
-    await page.locator("#grant-uses").fill("3")
-    await page.get_by_role("button", name="Approve, and allow exactly these").click()
-    await expect(page.locator("#pattern")).to_contain_text("at most 3 times")
-    assert (await site.now(request)).status == "pending"
-    await page.get_by_role("button", name="Approve, and allow exactly these").click()
-    await expect(page.locator("#decision")).to_contain_text("Approved by ada")
-    await site.ended(request)
-    await expect(page.locator(".standing")).to_contain_text("1 active grant")
-    run = await site.start("refund", refund("granted", 900))
-    await site.stack.ended(run)
-    assert {"order": "granted", "cents": 900} in [
-        {name: ran[name] for name in ("order", "cents")} for ran in site.ran.of("refund")
-    ]
-    async with site.stack.database.read() as conn:
-        assert [each.uses for each in await grants.active(conn)] == [1]
-    await _revoke_all(site)
-
-
 async def _revoke_all(site):
     async with site.stack.database.write() as conn:
         for each in await grants.active(conn):
             await grants.revoke(conn, each.id, by="ada")
 
 
-@pytest.mark.parametrize("options", [{}, NO_SCRIPT], ids=["script", "no-script"])
+@SCRIPTED_OR_NOT
 async def test_a_grant_has_limits_and_a_total(site, open_page, options):
-    """The form takes a range, a beginning and a total; what they mean is displayed first, and a mistake says what it is."""
+    """The form takes a range, a beginning and a total; what they mean is displayed first, and a mistake says what it is.
+
+    A pattern that was changed is displayed again before it is saved.
+    """
+    await _revoke_all(site)  # others share this desk
     mark = f"limits-{len(options)}"
     request = await site.gated("refund", refund(f"{mark}/a", 5))
     page = await open_page(f"/requests/{request.id}", **options)
@@ -160,9 +137,13 @@ async def test_a_grant_has_limits_and_a_total(site, open_page, options):
     await expect(pattern).to_contain_text("cents from 1 to 500")
     await expect(pattern).to_contain_text(f'order beginning with "{mark}/"')
     await expect(pattern).to_contain_text("up to a total of 600.5 at /cents per day (UTC)")
+    await page.locator("#grant-uses").fill("3")
+    await page.get_by_role("button", name="Approve, and allow exactly these").click()
+    await expect(pattern).to_contain_text("at most 3 times")
     assert (await site.now(request)).status == "pending"
     await page.get_by_role("button", name="Approve, and allow exactly these").click()
     await expect(page.locator("#decision")).to_contain_text("Approved by ada")
+    await expect(page.locator(".standing")).to_contain_text("1 active grant")
     await site.ended(request)
     fits = await site.start("refund", refund(f"{mark}/b", 500))
     await site.stack.ended(fits)
@@ -170,12 +151,10 @@ async def test_a_grant_has_limits_and_a_total(site, open_page, options):
     assert "and is not any more" in beyond.reason
     await page.goto("/grants")
     await expect(page.locator(".rows")).to_contain_text("500 in this day")
-    async with site.stack.database.write() as conn:
-        for each in await grants.active(conn):
-            await grants.revoke(conn, each.id, by="ada")
+    await _revoke_all(site)
 
 
-@pytest.mark.parametrize("options", [{}, NO_SCRIPT], ids=["script", "no-script"])
+@SCRIPTED_OR_NOT
 async def test_several_are_decided_at_once_after_a_look_at_each(site, open_page, options):
     """Selected requests are shown whole, then approved together; one that someone decided meanwhile is left out, or says so."""
     mark = f"bulk-{len(options)}"
@@ -223,6 +202,7 @@ async def test_x_selects_the_marked_request(site, open_page):
     await site.stack.decide(request, "reject")
 
 
+@pytest.mark.exhaustive
 async def test_a_grant_is_revoked_on_its_page(site, open_page):
     """The banner links to the active grants; the button ends this one, and the list of all says who did."""
     wanted = WantedGrant(pattern=GrantPattern(tool="refund", fixed={"order": "x"}), scope="everyone", max_uses=2)
@@ -240,6 +220,7 @@ async def test_a_grant_is_revoked_on_its_page(site, open_page):
     await expect(page.locator(".row").first).to_contain_text("revoked by ada")
 
 
+@pytest.mark.exhaustive
 async def test_an_admin_changes_the_stored_rules(site, open_page):
     """The page explains a call; unreadable rules are refused and stay in the form; good ones apply at once."""
     page = await open_page("/policy?tool=deploy&args=%7B%22target%22%3A%22x%22%7D", operator="root", **NO_SCRIPT)
@@ -288,6 +269,7 @@ async def test_a_list_survives_opening_and_deciding(site, open_page):
     assert answer.status == 422
 
 
+@pytest.mark.exhaustive
 async def test_pages_are_compact_for_those_who_want_it(site, open_page):
     """A setting of the browser: the same rows take less of the screen, but not on a phone, where fingers need the space."""
     request = await site.gated("refund", refund("dense"))

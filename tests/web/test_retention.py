@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from playwright.async_api import expect
 
 from turngate.store.retention import erasures
@@ -53,6 +54,7 @@ async def test_an_admin_holds_releases_and_erases(site, open_page):
     await expect(page.locator("#erased").first).to_contain_text("by root: Ticket 812")
 
 
+@pytest.mark.exhaustive
 async def test_what_was_typed_stays_where_it_cannot_be_done(site, open_page):
     """A hold on nothing, and an erasure of no one: the page says so, and the form has the words still."""
     page = await open_page("/retention", operator="root")
@@ -69,6 +71,7 @@ async def test_what_was_typed_stays_where_it_cannot_be_done(site, open_page):
     await expect(page.get_by_label("Conversation, run or person")).to_have_value("no one")
 
 
+@pytest.mark.exhaustive
 async def test_operators_see_no_such_page(site, open_page):
     """No link, and 403 for every address of it."""
     page = await open_page("/audit")

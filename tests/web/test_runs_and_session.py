@@ -4,6 +4,7 @@ import json
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+import pytest
 from playwright.async_api import expect
 
 from turngate.store.access import access
@@ -80,6 +81,7 @@ async def test_a_timeline_keeps_decision_and_execution_apart(site, open_page):
     await expect(page.locator("#step-1")).to_contain_text("scripted model")
 
 
+@pytest.mark.exhaustive
 async def test_lists_are_filtered_and_paged_by_url(site, open_page):
     """Status tabs are links; a list longer than a page continues by a cursor, and each item is there exactly once."""
     for index in range(3):
@@ -100,6 +102,7 @@ async def test_lists_are_filtered_and_paged_by_url(site, open_page):
     assert (await page.goto("/?cursor=nonsense")).status == 422
 
 
+@pytest.mark.exhaustive
 async def test_an_empty_inbox_says_what_to_do(idle_site, open_page):
     """With nothing pending the page names the next step."""
     page = await open_page("/", at=idle_site)
@@ -118,6 +121,7 @@ async def test_times_are_in_the_readers_zone(site, open_page):
         await expect(page.locator("main time").first).to_have_attribute("title", title)
 
 
+@pytest.mark.exhaustive
 async def test_a_link_leads_to_its_page_through_the_login(site, open_page):
     """Someone who follows a link without being logged in sees its page after the login, not the inbox."""
     request = await site.gated("refund", '{"order": "link", "cents": 7}')
@@ -130,6 +134,7 @@ async def test_a_link_leads_to_its_page_through_the_login(site, open_page):
     await page.wait_for_url(f"**/requests/{request.id}")
 
 
+@pytest.mark.exhaustive
 async def test_a_login_link_works_once_and_only_by_its_button(site, open_page):
     """Opening the link changes nothing; the button logs in and uses the link up; logging out ends the session."""
     async with site.stack.database.write() as conn:

@@ -16,7 +16,9 @@ def refund(order: str) -> str:
     return json.dumps({"order": order, "cents": 7})
 
 
-@pytest.mark.parametrize("viewport", SCREENS, ids=["phone", "desktop"])
+@pytest.mark.parametrize(
+    "viewport", [SCREENS[0], pytest.param(SCREENS[1], marks=pytest.mark.exhaustive)], ids=["phone", "desktop"]
+)
 async def test_a_step_of_eight_calls_is_decided_by_few_keys(site, open_page, viewport):
     """`b`, a look at every call and `a` `a` approve all of a step but what needs a decision of its own; `n` goes there."""
     mark = f"step-{viewport['width']}"
@@ -114,6 +116,7 @@ async def test_a_group_of_alike_calls_says_what_differs_and_is_decided_at_once(s
     assert "group=alike" in await page.get_by_role("link", name="To the inbox").get_attribute("href")
 
 
+@pytest.mark.exhaustive
 async def test_next_follows_the_groups(site, open_page):
     """With groups by run, the next request after a decision is the next one of the same run, without JavaScript, too."""
     first = await site.gated_step(("refund", refund("g-a")), ("refund", refund("g-b")))

@@ -1,5 +1,6 @@
 """Sub-agents, control calls, tools from outside and results in part, as the pages display them."""
 
+import pytest
 from playwright.async_api import expect
 from support.sub_agent_app import log_of, step, task
 
@@ -44,6 +45,7 @@ async def test_a_sub_agents_request_is_decided_and_traced(office, open_page):
     await page.wait_for_url(f"**/runs/{child.id}")
 
 
+@pytest.mark.exhaustive
 async def test_control_calls_are_in_words(office, open_page):
     """Hand-off, model switch and the end by a control call; the answer is the call's, the last step's words stay its own."""
     run = await ran(
@@ -69,6 +71,7 @@ async def test_control_calls_are_in_words(office, open_page):
     await office.stack.interrupt(waits)
 
 
+@pytest.mark.exhaustive
 async def test_a_result_in_part_leads_to_the_whole(office, open_page):
     """The run says how much it displays; the whole is read page by page, nothing in it is a link or an element, and saved."""
     run = await ran(office, step(("read_log", {"chars": CHARS})))
@@ -100,6 +103,7 @@ async def test_a_result_in_part_leads_to_the_whole(office, open_page):
     await expect(page.locator("main")).to_contain_text("Characters 40,001 to 40,500")
 
 
+@pytest.mark.exhaustive
 async def test_a_calls_origin_and_precondition_are_on_its_page(office, open_page):
     """Origin and precondition are on the request's page as text."""
     booking = await office.stack.start(task(step(("ledger_book", {}))))
@@ -130,6 +134,7 @@ async def test_a_page_says_what_changed_since_an_approval(office, open_page):
     await office.stack.ended(run)
 
 
+@pytest.mark.exhaustive
 async def test_a_person_starts_the_apps_own_agents_first(office, open_page):
     """Sub-agents come last in the list, marked; the app's own agent is selected."""
     page = await open_page("/runs/new", at=office)
