@@ -8,7 +8,6 @@ import importlib
 import json
 import logging
 import sys
-import time
 from datetime import timedelta
 from functools import partial
 
@@ -216,10 +215,8 @@ async def test_i5_a_result_of_any_size_and_content_ends_its_call(sender: Sender)
     ):
         call = await outside.ask(GatedCall(tool_call_id=f"c{number}", name="look_up", input="{}"))
         await outside.all_answers([call], wait=None)
-        began = time.monotonic()
         outcome = await outside.run(call, partial(returning, result), to_report=ok_of)
         assert outcome == Ran(result=result)
-        assert time.monotonic() - began < 20, number
         view = await until(partial(done, sender, call), f"the end of call {number}")
         assert isinstance(view.result, Ok), number
         if view.result.value.get("truncated"):

@@ -6,7 +6,8 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.types import INVALID_PARAMS, CallToolResult, ToolListChangedNotification
 from support.engine import until
+from support.forked_workers import below
 from support.gate_client import Sender
 from support.gateway_client import HTTP_TOKEN, OF_CLIENT, command, connect_to, environment, text_of
 
@@ -93,26 +95,21 @@ async def test_a_client_learns_that_the_tools_changed(
 
 
 async def test_i5_a_client_that_waits_no_longer_finds_its_request_again(sender: Sender, tmp_path: Path) -> None:
-    """A time-out doesn't withdraw the call: the request stays, and the same call again gets the answer. It ran once."""
+    """A time-out doesn't withdraw the call: the request stays, and the same call again gets the answer. It ran once.
+
+    The operator reads the task that the client told in ``_meta``, because MCP has no other place for it, as the client's words.
+    """
     async with growing(sender, tmp_path) as client:
+        meta: Any = {"turngate/task": "Add one and two."}
         with pytest.raises(MCPError, match="timed out"):
-            await client.session.call_tool("add", {}, read_timeout_seconds=1)
+            await client.session.call_tool("add", {}, read_timeout_seconds=1, meta=meta)
         (request,) = await sender.pending()
+        assert request["tasks"] == [{"agent": f"external-{sender.source}", "task": "Add one and two."}]
         await asyncio.sleep(0.5)  # long enough for a withdrawal to arrive
         assert await sender.pending() == [request]
         assert (await sender.api.decide(request)).status_code == 200
-        assert (await client.session.call_tool("add", {})).structured_content == {"sum": 3}
+        assert (await client.session.call_tool("add", {}, meta=meta)).structured_content == {"sum": 3}
     assert calls(tmp_path) == ["add"]
-
-
-async def test_a_client_may_tell_its_task(sender: Sender, tmp_path: Path) -> None:
-    """In ``_meta``: MCP has no other place for it. The operator reads it as the client's words."""
-    async with growing(sender, tmp_path) as client:
-        meta: Any = {"turngate/task": "Add one and two."}
-        calling = asyncio.create_task(client.session.call_tool("add", {}, meta=meta))
-        request = await sender.decide()
-        assert request["tasks"] == [{"agent": f"external-{sender.source}", "task": "Add one and two."}]
-        await calling
 
 
 async def done(sender: Sender, request: dict[str, Any]) -> bool:
@@ -183,7 +180,10 @@ async def test_a_persons_answer_for_a_tool_with_an_output_schema(sender: Sender,
 
 @asynccontextmanager
 async def raw_client(sender: Sender, directory: Path) -> AsyncIterator[Callable[..., Awaitable[dict[str, Any]]]]:
-    """A client that writes lines to a gateway as they are, in front of the raw server; yields what sends one and reads on."""
+    """A client that writes lines to a gateway as they are, in front of the raw server; yields what sends one and reads on.
+
+    It never closes stdin: at the end a signal ends the gateway and its server.
+    """
     program = str(SERVER.with_name("raw_mcp_server.py"))
     process = await asyncio.create_subprocess_exec(
         *command(
@@ -206,7 +206,7 @@ async def raw_client(sender: Sender, directory: Path) -> AsyncIterator[Callable[
     async def send(line: bytes, number: object = None) -> dict[str, Any]:
         """Send a line and return the answer with this id."""
         process.stdin.write(line + b"\n")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(150):  # answers of 16 MB take their time on a busy machine
             while True:
                 answer = json.loads(await process.stdout.readline())
                 if "method" not in answer and answer["id"] == number:
@@ -217,8 +217,25 @@ async def raw_client(sender: Sender, directory: Path) -> AsyncIterator[Callable[
     try:
         yield send
     finally:
-        process.stdin.close()
-        await process.wait()
+        await ends_by_signal(process, directory)
+
+
+async def ends_by_signal(process: Process, directory: Path) -> None:
+    """Terminate a gateway, and wait for its end and that of its server, which has this directory in its command line."""
+
+    def servers(pids: Iterable[int]) -> list[int]:
+        matches = []
+        for pid in pids:
+            with suppress(OSError):  # it may end while we look
+                if str(directory).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    matches.append(pid)
+        return matches
+
+    started = await until(lambda: asyncio.sleep(0, servers(below(process.pid))), "server")
+    process.terminate()
+    async with asyncio.timeout(120):
+        assert await process.wait() == -signal.SIGTERM
+    await until(lambda: asyncio.sleep(0, not servers(started)), "end of the server")
 
 
 def opening(number: int) -> bytes:
@@ -232,7 +249,10 @@ def called(number: int, name: str, arguments: str = "{}") -> bytes:
 
 
 async def test_i9_whatever_client_and_server_write_is_answered(sender: Sender, tmp_path: Path) -> None:
-    """Half characters are replaced, what can't be read is answered at once, and odd tools leave the others alone."""
+    """Half characters are replaced, what can't be read is answered at once, and odd tools leave the others alone.
+
+    A signal ends the gateway and its server at once, though the client keeps stdin open.
+    """
     look_ahead = {"type": "object", "properties": {"email": {"type": "string", "pattern": "^(?!x)"}}}
     schemas = {"look_up": look_ahead, "slow": {}, "git_status": {"type": "object", "required": None}, "odd": None}
     tools: list[Any] = [{"name": name, "inputSchema": schema} for name, schema in schemas.items()]
@@ -288,37 +308,16 @@ async def test_i9_whatever_client_and_server_write_is_answered(sender: Sender, t
     await until(none_open, "end of the last call")
 
 
-@pytest.mark.parametrize("silent", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
-async def test_a_signal_ends_the_gateway_and_its_server(sender: Sender, tmp_path: Path, silent: bool) -> None:
-    """At once, though the client keeps stdin open, and the server may have said nothing yet and ignore the signal."""
-    (tmp_path / "tools.json").write_text("[]")
-    program = str(SERVER.with_name("raw_mcp_server.py"))
-    words = ["sh", "-c", "trap '' TERM; sleep 600", str(tmp_path)]
-    server = words if silent else [sys.executable, program, str(tmp_path)]
+@pytest.mark.exhaustive
+async def test_a_signal_ends_a_gateway_whose_server_is_silent(sender: Sender, tmp_path: Path) -> None:
+    """At once, though the client keeps stdin open, and the server has said nothing yet and ignores the signal."""
     process = await asyncio.create_subprocess_exec(
-        *command(sender, "--readable", program, "--writable", str(tmp_path), server=server),
+        *command(sender, "--writable", str(tmp_path), server=["sh", "-c", "trap '' TERM; sleep 600", str(tmp_path)]),
         env=environment(sender),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
-    assert process.stdin is not None
-    assert process.stdout is not None
-
-    def servers() -> list[bytes]:
-        lines = []
-        for file in Path("/proc").glob("[0-9]*/cmdline"):
-            with suppress(OSError):  # it may end while we look
-                lines.append(file.read_bytes())
-        return [line for line in lines if str(tmp_path).encode() in line and b"mcp-gateway" not in line]
-
-    await until(lambda: asyncio.sleep(0, bool(servers())), "server")
-    if not silent:
-        process.stdin.write(opening(0) + b"\n")
-        assert json.loads(await process.stdout.readline())["id"] == 0
-    process.terminate()
-    async with asyncio.timeout(20):
-        assert await process.wait() == -signal.SIGTERM
-    await until(lambda: asyncio.sleep(0, not servers()), "end of the server")
+    await ends_by_signal(process, tmp_path)
 
 
 async def test_i9_whatever_a_client_posts_is_answered(tmp_path: Path) -> None:
