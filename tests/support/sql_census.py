@@ -24,6 +24,8 @@ from turngate.store.database import Database
 
 OWNERS: Final = ("/activities/", "/approvals_api/", "/tests/")
 """Where a transaction's owner is looked for, from the innermost frame outwards."""
+SEAMS: Final = ("/sql_census.py", "/database_faults.py")
+"""Frames between a transaction and its owner."""
 Kind = Literal["read", "glance", "write"]
 
 
@@ -109,7 +111,7 @@ class _CountedBackend:
 
     @asynccontextmanager
     async def _counted(self, kind: Kind) -> AsyncIterator[_CountedConnection]:
-        transaction = Transaction(owner=_owner(), kind=kind, began_at=time.perf_counter())
+        transaction = Transaction(owner=owner_of_transaction(), kind=kind, began_at=time.perf_counter())
         leaves_at = transaction.began_at
         try:
             async with getattr(self.inner, kind)() as connection:
@@ -196,13 +198,13 @@ def _mean_ms(seconds: Iterable[float]) -> float:
     return sum(values) / len(values) * 1000
 
 
-def _owner() -> str:
+def owner_of_transaction() -> str:
     """Return ``file:function`` of the innermost caller that is not the store itself."""
     frame = sys._getframe(1)
     while frame is not None:
         path = frame.f_code.co_filename
         for part in OWNERS:
-            if part in path and not path.endswith("/sql_census.py"):
+            if part in path and not path.endswith(SEAMS):
                 return f"{part}{path.rsplit(part, 1)[1]}:{frame.f_code.co_name}"
         if frame.f_back is None:
             break

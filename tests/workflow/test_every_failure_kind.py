@@ -18,9 +18,10 @@ from support.engine import ListModel, Stack, call, says, stack, until
 from support.tools import Amount, Bench
 from temporalio.client import Client
 
-from turngate import Limits, Policy, Rule, ToolContext, ToolFailure, Toolkit, declare_tool, tool
+from turngate import Limits, Policy, Rule, ToolFailure, Toolkit, declare_tool, tool
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import ModelResponse
+from turngate.domain.errors import GoneError
 from turngate.domain.tools.results import Failure, Ok, wire_text
 from turngate.domain.tools.tool import Tool
 from turngate.store.database import Database
@@ -456,79 +457,16 @@ async def outcome(engine: Stack, run: Any, bench: Bench) -> Failure:
     return results["bad"]
 
 
-async def test_i12_rejected_and_its_repeat(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I12: a person's no, with their reason; the same call again is closed without asking, its neighbour runs."""
-    again = says(call("pay", '{ "cents": 5 }', "again"))
-    async with stack(client, sqlite, bench.pay, bench.look, model=ListModel(paying("x"), again, says("Ok."))) as engine:
-        run = await engine.start()
-        await engine.decide(await engine.request(run), "reject", message="Too dear.")
-        failure = await outcome(engine, run, bench)
-        assert (failure.kind, failure.fields["operator"]) == ("rejected", "operator")
-        assert "Too dear." in failure.reason
-        repeat = (await engine.results(run))["again"]
-        assert (repeat.kind, repeat.fields["repeat"]) == ("rejected", True)
-        assert bench.paid == []
-
-
 async def test_expired(client: Client, sqlite: Database, bench: Bench) -> None:
-    """No one decided in time: the call did not run, and the model reads that no one answered."""
+    """No one decided in time: the call did not run, the model reads that no one answered, and a late decision is refused."""
     limits = Limits(request_expiry=timedelta(seconds=1))
     options: dict[str, Any] = {"model": ListModel(paying("x"), says("Ok.")), "limits": limits}
     async with stack(client, sqlite, bench.pay, bench.look, **options) as engine:
         failure = await outcome(engine, run := await engine.start(), bench)
         assert (failure.kind, failure.fields["refused_by"]) == ("expired", "expiry")
         assert await engine.executions(run) == {"x": (await engine.executions(run))["x"]}
-
-
-async def test_i1_interrupted_at_work_and_at_a_gate(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I1: of a call that had started the model reads so, with its partial output; of one at its gate, that it did not run."""
-    calls = says(call("look", '{"name": "x"}', "x"), call("slow", "", "bad"), call("pay", '{"cents": 1}', "gated"))
-    async with stack(client, sqlite, bench.slow, bench.pay, bench.look, model=ListModel(calls)) as engine:
-        run = await engine.start()
-        await engine.request(run)
-        await bench.started.wait()
-
-        async def looked() -> bool:
-            return (await engine.results(run))["x"] is not None
-
-        await until(looked, "result of the neighbour")
-        await engine.interrupt(run, reason="Lunch.")
-        failure = await outcome(engine, run, bench)
-        assert failure.kind == "interrupted"
-        expected = {"interrupted_by": "operator", "started": True, "partial_output": "half done"}
-        assert failure.fields == expected
-        gated = (await engine.results(run))["gated"]
-        assert (gated.kind, gated.fields["started"]) == ("interrupted", False)
-        assert is_reconciled(await engine.history(run))
-
-
-async def test_i3_unknown(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I3: a ``once`` call whose worker was lost, handed to the model: the outcome is unknown, and the model should check."""
-    started = asyncio.Event()
-
-    @tool(effect="once", ask=False)
-    async def pay(params: Amount, ctx: ToolContext) -> str:
-        """Pay, and lose the worker."""
-        bench.paid.append(params.cents)
-        started.set()
-        await asyncio.sleep(3600)
-        return ""
-
-    model = ListModel(paying("x"), says("I will check."))
-    async with stack(client, sqlite, pay, bench.look, model=model, working=False) as engine:
-        async with engine.worker(graceful_shutdown_seconds=0):
-            run = await engine.start()
-            await asyncio.wait_for(started.wait(), 60)
-
-            async def looked() -> bool:
-                return (await engine.results(run))["x"] is not None
-
-            await until(looked, "result of the neighbour")
-        async with engine.worker():
-            await engine.decide(await engine.request(run, kind="outcome"), "respond", outcome="tell_model")
-            failure = await outcome(engine, run, bench)
-    assert (failure.kind, bench.paid) == ("unknown", [5])
-    assert "may have taken effect: do not repeat it" in failure.reason
+        with pytest.raises(GoneError):
+            await engine.decide(await engine.request(run, pending=False), "approve")
 
 
 @pytest.mark.parametrize("sent", ["NaN", "-Infinity", "Infinity"])
@@ -554,15 +492,3 @@ async def test_i2_a_number_that_is_none_passes_no_gate(
         assert (failure.kind, failure.fields["problem"]) == ("input_validation_error", "malformed_json")
         assert sent in failure.reason
         assert bench.looked == ["x"]
-
-
-async def test_i9_a_validator_that_breaks_does_not_break_planning(client: Client, sqlite: Database) -> None:
-    """I9: an author's validator that raises anything at all closes its call, and is not tried again for a quarter hour."""
-    kit = Toolkit.of(read(fragile))
-    call_it = says(call("fragile", '{"at": 1}', "c"))
-    async with stack(client, sqlite, model=ListModel(call_it, says("Done.")), toolkit=kit) as engine:
-        run = await engine.ended(await engine.start())
-        assert run.status == "completed"
-        failure = (await engine.results(run))["c"]
-        assert failure.kind == "input_validation_error"
-        assert SECRET not in failure.reason

@@ -11,20 +11,18 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from support.database_faults import Fault, Faults
 from support.engine import ListModel, Script, Stack, call, person, says, stack, until
 from support.sql_census import SqlCensus
 from support.tools import Bench
-from temporalio import activity
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
-from turngate import Limits, ToolFailure, sub_agent, tool
+from turngate import Hooks, Limits, ToolFailure, sub_agent, tool
 from turngate import worker as composition
 from turngate.activities.call_model import CallModel
 from turngate.activities.engine.heartbeats import INTERVAL_SECONDS, heartbeating
-from turngate.activities.planning.planner import Planner
 from turngate.activities.run_tool import RunTool
-from turngate.activities.runs.step_boundary import StepBoundary
 from turngate.approvals_api.gateway.client import Gateway
 from turngate.approvals_api.recovery import recover
 from turngate.approvals_api.runs import control, explain, send_message
@@ -38,7 +36,7 @@ from turngate.domain.tools.toolkit import Toolkit
 from turngate.models import ModelRequest
 from turngate.store.clock import now
 from turngate.store.database import Database
-from turngate.store.runs import calls, orders, runs, steps
+from turngate.store.runs import calls, orders, runs
 from turngate.toolkits import control_calls
 from turngate.wire.orders import MessageOrder
 
@@ -351,15 +349,14 @@ async def test_a_handler_that_does_not_end_loses_its_heartbeat() -> None:
 
 
 async def test_i5_a_call_that_waits_for_its_signal_hears_that_its_step_is_closed(
-    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """I5: a rejection whose signal was lost, beside a call that closes the step: the run continues without a second signal."""
     model = ListModel(says(SLOW, PAY), says("Done."))
     async with stack(client, sqlite, bench.slow, bench.pay, model=model) as engine:
 
         async def reject_silently(run: runs.Run) -> None:
-            monkeypatch.setattr(engine.services.gateway, "tell_decided", lambda *_news: None)
-            await engine.decide(await engine.request(run), "reject")
+            await engine.record(await engine.request(run), "reject", decision_id="unsaid")
 
         run = await while_slow(engine, bench, reject_silently)
         assert await completed(engine, run) == ["call_model", "run_tool", "run_tool"]
@@ -432,44 +429,38 @@ async def test_a_model_that_refuses_for_good_ends_the_run(client: Client, sqlite
 
 # Lost workers
 
-INSTANTS: dict[str, tuple[type[Any], str, bool]] = {
-    "recorded and closed, not asked": (StepBoundary, "pass_on_with", False),
-    "recorded, not closed": (StepBoundary, "pass_on", True),
-    "closed, not asked": (StepBoundary, "pass_on", False),
-    "answered, not planned": (CallModel, "_plan", True),
-    "planned, not reported": (CallModel, "_plan", False),
-    "answered and planned, not reported": (CallModel, "_store", False),
-    "completed, not reported": (CallModel, "_finish", False),
+APART_WITH = {"hooks": [Hooks()]}
+"""With hooks a result is stored alone, and its step closed after it."""
+INSTANTS: dict[str, tuple[Fault, dict[str, Any]]] = {
+    "recorded and closed, not asked": (Fault("pass_on_with"), {}),
+    "recorded, not closed": (Fault("_record_once"), APART_WITH),
+    "closed, not asked": (Fault("_close"), APART_WITH),
+    "answered, not planned": (Fault("_store"), APART_WITH),
+    "planned, not reported": (Fault("_plan", kind="write"), APART_WITH),
+    "answered and planned, not reported": (Fault("_store"), {}),
+    "completed, not reported": (Fault("_finish"), {}),
 }
-"""The method whose first call for a step that is taken so is stopped: before it (True), or after it."""
+"""The transaction of a step that is taken so after which the worker does nothing more, and what its agent has.
+
+An agent with hooks also has a tool whose own code has a say when its calls are planned, so they are planned after the answer is
+stored.
+"""
 
 
 @pytest.mark.parametrize("instant", INSTANTS)
 async def test_i3_i5_a_lost_worker_leaves_the_rest_to_the_next(
-    client: Client, database: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch, instant: str
+    client: Client, database: Database, bench: Bench, instant: str
 ) -> None:
     """I3, I5: wherever its worker is lost after the result, the handler is not started again and no answer is paid for twice."""
-    owner, name, is_before = INSTANTS[instant]
-    wrapped, reached = getattr(owner, name), asyncio.Event()
-
-    async def stops(self: Any, *arguments: Any) -> Any:
-        if reached.is_set() or activity.info().activity_type == "call_model":
-            return await wrapped(self, *arguments)
-        if not is_before:
-            await wrapped(self, *arguments)
-        reached.set()
-        return await asyncio.Event().wait()
-
-    monkeypatch.setattr(owner, name, stops)
-    if name == "pass_on":
-        monkeypatch.setattr(StepBoundary, "pass_on_with", not_together)
-    if name == "_plan":
-        monkeypatch.setattr(Planner, "is_quick", lambda *_arguments: False)
+    at, options = INSTANTS[instant]
+    fault = replace(at, activity="run_tool", reached=asyncio.Event())
+    look = replace(bench.look, ask=lambda _params: False) if options else bench.look
     model = ListModel(says(PAY), says(LOOK), says("Done."))
-    async with stack(client, database, bench.pay, bench.look, model=model, working=False) as engine:
+    async with stack(client, database, bench.pay, look, model=model, working=False, **options) as engine:
         async with engine.worker(graceful_shutdown_seconds=0):
-            run = await approved(engine)
-            await asyncio.wait_for(reached.wait(), 60)
+            with Faults(database, fault):
+                run = await approved(engine)
+                await asyncio.wait_for(fault.reached.wait(), 60)
         async with engine.worker():
             await completed(engine, run)
         assert (bench.paid, bench.looked, len(model.seen)) == ([5], ["x"], 3)
@@ -478,26 +469,23 @@ async def test_i3_i5_a_lost_worker_leaves_the_rest_to_the_next(
         ]  # fmt: skip
 
 
-async def not_together(*_arguments: Any) -> None:
-    """In place of StepBoundary.pass_on_with: as where more has to be stored than a result and the step's close."""
-
-
 @pytest.mark.parametrize("problem", [UnavailableError("the database is away"), ValueError("a bug")])
 async def test_i5_a_result_is_stored_whatever_keeps_its_step_open(
-    client: Client, database: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch, problem: Exception
+    client: Client, database: Database, bench: Bench, problem: Exception
 ) -> None:
-    """I5: a result that can't be stored together with the step's close is stored alone, or when the store is back."""
-    wrapped, failures = steps.close_with_result, iter([problem])
+    """I5: a result that can't be stored together with the step's close is stored alone, or when the store is back.
 
-    async def closes(*arguments: Any, **options: Any) -> Any:
-        for failure in failures:
-            raise failure
-        return await wrapped(*arguments, **options)
-
-    monkeypatch.setattr(steps, "close_with_result", closes)
-    async with stack(client, database, bench.pay, model=ListModel(says(PAY), says("Done."))) as engine:
-        assert await completed(engine, await approved(engine)) == FUSED
+    A store that is away when the step is to be closed after it fails nothing, and starts no handler again.
+    """
+    script = Script(says(PAY), says("Done."))
+    async with stack(client, database, bench.pay, model=script) as engine:
+        with Faults(database, Fault("pass_on_with", problem)):
+            assert await completed(engine, await approved(engine)) == FUSED
         assert bench.paid == [5]
+    async with stack(client, database, bench.pay, model=script, **APART_WITH) as engine:
+        with Faults(database, Fault("_close", problem)):
+            assert await completed(engine, await approved(engine)) == APART
+        assert bench.paid == [5, 5]
 
 
 async def test_the_last_of_several_closes_its_step_with_its_result(
@@ -514,24 +502,6 @@ async def test_the_last_of_several_closes_its_step_with_its_result(
             assert await completed(engine, run) == ["call_model", "run_tool", "run_tool"]
         owners = [each.owner for each in census.of_product if each.kind == "write"]
         assert [owner.rsplit(":")[-1] for owner in owners] == ["_take", "_redeem", "pass_on_with", "_finish"]
-
-
-async def test_what_may_pass_is_left_to_the_models_own_activity(
-    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A store that is away when the step is to be closed fails nothing, and starts no handler again."""
-    monkeypatch.setattr(StepBoundary, "pass_on_with", not_together)
-    wrapped, failures = StepBoundary._close, iter([UnavailableError("the database is away")])
-
-    async def closes(self: StepBoundary, *arguments: Any) -> Any:
-        for failure in failures:
-            raise failure
-        return await wrapped(self, *arguments)
-
-    monkeypatch.setattr(StepBoundary, "_close", closes)
-    async with stack(client, sqlite, bench.pay, model=ListModel(says(PAY), says("Done."))) as engine:
-        assert await completed(engine, await approved(engine)) == APART
-        assert bench.paid == [5]
 
 
 async def test_a_recovered_run_continues_with_the_step_that_was_being_taken(

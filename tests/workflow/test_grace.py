@@ -88,7 +88,10 @@ async def test_i2_an_approved_call_starts_after_its_grace(client: Client, sqlite
 async def test_i3_a_forged_order_starts_nothing_before_the_grace_is_over(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I2, I3, I13: the door compares with the store, so neither a stray activity nor forged news start the call early."""
+    """I2, I3, I13: the door compares with the store, so neither a stray activity nor forged news start the call early.
+
+    I1: an interrupt closes the call, with its one result, and the approval can't be taken back any more.
+    """
     async with stack(client, sqlite, bench.pay, model=paying(), policy=with_grace(LONG)) as engine:
         run = await engine.start()
         request = await engine.request(run)
@@ -105,7 +108,10 @@ async def test_i3_a_forged_order_starts_nothing_before_the_grace_is_over(
         assert (bench.paid, await engine.executions(run)) == ([], {})
         await engine.interrupt(run)
         assert (await engine.ended(run)).status == "interrupted"
-        assert bench.paid == []
+        with pytest.raises(ConflictError) as late:
+            await decide.withdraw_approval(engine.services, OPERATOR, request.id)
+        assert late.value.error_code == "already_started"
+        assert (bench.paid, list(await engine.results(run))) == ([], ["c1"])
 
 
 @pytest.mark.parametrize("second", ["approve", "reject"])
@@ -172,38 +178,29 @@ async def test_i5_a_worker_that_dies_in_the_grace_loses_nothing(client: Client, 
         assert (bench.paid, (await engine.executions(run))["c1"].decision_id) == ([5], "second")
 
 
-async def test_i5_a_run_that_missed_a_take_back_gets_news_of_it(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I5: the API dies before it tells the run that the approval was taken back and the call rejected; the next API does."""
-    async with stack(client, sqlite, bench.pay, model=paying(), policy=with_grace(LONG)) as engine:
+async def test_i5_runs_that_missed_a_take_back_get_news_of_it(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I5: the API dies before it tells a run that the approval was taken back and the call rejected; the next API does.
+
+    Another run never learned of the approval either, nor that there is another request, so that one's rejection alone would tell
+    it nothing, ever.
+    """
+    script = Script(says("I pay.", call("pay", '{"cents": 5}', "c1")), says("Done."))
+    async with stack(client, sqlite, bench.pay, model=script, policy=with_grace(LONG)) as engine:
         nowhere = await Client.connect("127.0.0.1:1", lazy=True)
         dying = replace(engine.services, gateway=Gateway(nowhere))
-        run = await engine.start()
-        first = await engine.request(run)
-        await engine.decide(first, "approve")
-        await waits_at_timer(engine, run)
-        again = await decide.withdraw_approval(dying, OPERATOR, first.id)
-        order = DecisionOrder(verb="reject", digest=first.digest)
-        await decide.submit(dying, OPERATOR, again, order)
+        waiting, ignorant = await engine.start(), await engine.start()
+        for run in (waiting, ignorant):
+            first = await engine.request(run)
+            services = engine.services if run is waiting else dying
+            await decide.submit(services, OPERATOR, first.id, DecisionOrder(verb="approve", digest=first.digest))
+            if run is waiting:
+                await waits_at_timer(engine, run)
+            again = await decide.withdraw_approval(dying, OPERATOR, first.id)
+            await decide.submit(dying, OPERATOR, again, DecisionOrder(verb="reject", digest=first.digest))
         await redeliver_earlier(engine.services)
-        assert (await engine.ended(run)).status == "completed"
-        assert (bench.paid, await engine.executions(run)) == ([], {})
-
-
-async def test_i5_a_run_that_missed_an_approval_and_its_take_back_gets_news_of_both(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """I5: the run never learned that there is another request, so that one's rejection alone would tell it nothing, ever."""
-    async with stack(client, sqlite, bench.pay, model=paying(), policy=with_grace(LONG)) as engine:
-        nowhere = await Client.connect("127.0.0.1:1", lazy=True)
-        dying = replace(engine.services, gateway=Gateway(nowhere))
-        run = await engine.start()
-        first = await engine.request(run)
-        await decide.submit(dying, OPERATOR, first.id, DecisionOrder(verb="approve", digest=first.digest))
-        again = await decide.withdraw_approval(dying, OPERATOR, first.id)
-        await decide.submit(dying, OPERATOR, again, DecisionOrder(verb="reject", digest=first.digest))
-        await redeliver_earlier(engine.services)
-        assert (await engine.ended(run)).status == "completed"
-        assert (bench.paid, await engine.executions(run)) == ([], {})
+        for run in (waiting, ignorant):
+            assert (await engine.ended(run)).status == "completed"
+            assert (bench.paid, await engine.executions(run)) == ([], {})
 
 
 async def test_i3_a_start_and_a_take_back_at_the_same_moment(client: Client, database: Database, bench: Bench) -> None:
@@ -295,21 +292,6 @@ async def test_a_grant_ends_with_the_approval_it_came_with(client: Client, sqlit
         await engine.decide(await asked_again(engine, run, first), "reject")
         await engine.ended(run)
         assert bench.paid == [5]
-
-
-async def test_an_interrupt_in_the_grace_closes_the_call(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I1: the call gets its one result, nothing runs, and the approval can't be taken back any more."""
-    async with stack(client, sqlite, bench.pay, model=paying(), policy=with_grace(LONG)) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        await engine.decide(request, "approve")
-        await waits_at_timer(engine, run)
-        await engine.interrupt(run)
-        assert (await engine.ended(run)).status == "interrupted"
-        with pytest.raises(ConflictError) as late:
-            await decide.withdraw_approval(engine.services, OPERATOR, request.id)
-        assert late.value.error_code == "already_started"
-        assert (bench.paid, list(await engine.results(run))) == ([], ["c1"])
 
 
 async def test_a_rule_of_high_risk_has_a_grace_by_default(client: Client, sqlite: Database, bench: Bench) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import pytest
+from support.database_faults import Fault, Faults
 from support.engine import ListModel, Script, Stack, call, says, stack, until
 from support.tools import Bench
 from temporalio.client import Client
@@ -220,23 +220,30 @@ async def test_a_queued_message_is_answered_by_a_run_of_its_own(
 async def test_an_injected_message_is_read_before_the_next_step(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """It comes after the results of the current step, and the model's next request ends with it (I1)."""
-    model = ListModel(says("Pay.", PAY), says("Done."))
-    async with stack(client, database, bench.pay, model=model) as engine:
-        run = await engine.start()
+    """It comes after the results of the current step, and the model's next request ends with it (I1).
+
+    The agent's own word counts when the sender says none.
+    """
+    model, kit = ListModel(says("Pay.", PAY), says("Done.")), Toolkit.of(bench.pay)
+    prompt = Agent(name="prompt", instructions="", toolkit=kit, model="scripted:test", while_running="inject")
+    async with stack(client, database, model=model, agents=[prompt]) as engine:
+        run = await engine.start(agent="prompt")
         request = await engine.request(run)
-        await send(engine, run, "but hurry", "inject")
-        assert len(await _waiting(engine, run)) == 1
+        for text, how in (("but hurry", "inject"), ("and be polite", None)):
+            sent = (await send(engine, run, text, how)).message
+            assert sent is not None
+            assert sent.while_running == "inject"
+        assert len(await _waiting(engine, run)) == 2
         await engine.decide(request, "approve")
         assert (await engine.ended(run)).status == "completed"
-        assert [message.role for message in model.seen[1].messages[-3:]] == ["assistant", "tool", "user"]
-        assert model.seen[1].messages[-1].text == "but hurry"
+        assert [message.role for message in model.seen[1].messages[-4:]] == ["assistant", "tool", "user", "user"]
+        assert [message.text for message in model.seen[1].messages[-2:]] == ["but hurry", "and be polite"]
         assert (await _waiting(engine, run), bench.paid) == ([], [5])
         async with database.read() as conn:
             detail = await run_views.run_detail(conn, run.id)
         assert [[(message.sent_by, message.text) for message in step.told] for step in detail.steps] == [
             [],
-            [("ada", "but hurry")],
+            [("ada", "but hurry"), ("ada", "and be polite")],
         ]
         assert is_reconciled(await engine.history(run))
 
@@ -447,43 +454,18 @@ def test_an_agent_declares_what_a_live_run_does_with_messages(bench: Bench) -> N
         Agent(name="a", instructions="", toolkit=Toolkit.of(bench.look), model="scripted:x", while_running="drop")  # type: ignore[arg-type]
 
 
-async def test_the_agents_own_word_counts_when_the_sender_says_none(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """An agent that injects takes a plain message before its next step."""
-    model = ListModel(says("Pay.", PAY), says("Done."))
-    helper = Agent(
-        name="prompt",
-        instructions="Be quick.",
-        toolkit=Toolkit.of(bench.pay),
-        model="scripted:test",
-        while_running="inject",
-    )
-    async with stack(client, sqlite, bench.pay, model=model, agents=[helper]) as engine:
-        run = await engine.start(agent="prompt")
-        request = await engine.request(run)
-        sent = await send(engine, run, "hurry")
-        assert sent.message is not None
-        assert sent.message.while_running == "inject"
-        await engine.decide(request, "approve")
-        assert (await engine.ended(run)).status == "completed"
-        assert json.dumps([message.text for message in model.seen[1].messages]).count("hurry") == 1
-
-
-async def test_a_run_that_has_not_begun_can_be_interrupted(
-    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_run_that_has_not_begun_can_be_interrupted(client: Client, sqlite: Database, bench: Bench) -> None:
     """Between its record and its workflow's start a run takes orders, too: they are rows. Nothing of it starts then."""
-
-    async def later(*_: object, **__: object) -> None:
-        return None
-
+    recorded = Fault("start_ordered", kind="write")
     async with stack(client, sqlite, bench.pay, model=ListModel(says(PAY), says("Done."))) as engine:
-        with monkeypatch.context() as unstarted:
-            unstarted.setattr(engine.services.gateway, "start_run", later)
-            run = await engine.start()
-            for order in (control.pause, control.resume, control.interrupt):
-                await order(engine.services, PERSON, run.id)
+        with Faults(sqlite, recorded):
+            starting = asyncio.create_task(engine.start())
+            await recorded.reached.wait()
+            starting.cancel()
+        async with sqlite.read() as conn:
+            (run,) = await runs.page(conn, limit=9)
+        for order in (control.pause, control.resume, control.interrupt):
+            await order(engine.services, PERSON, run.id)
         assert await start.start_recorded(engine.services) == 1
         ended = await engine.ended(run)
         assert (ended.status, ended.ended_by, ended.step) == ("interrupted", PERSON.name, 0)

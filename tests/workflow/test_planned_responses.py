@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 from pydantic import AfterValidator, BaseModel
+from support.database_faults import Fault, Faults
 from support.engine import ListModel, Script, Stack, call, person, says, stack
 from support.sql_census import SqlCensus
 from support.tools import Bench
@@ -16,7 +17,6 @@ from temporalio.testing import ActivityEnvironment
 
 from turngate import tool
 from turngate.activities.call_model import CallModel
-from turngate.activities.planning.planner import PlannedStep, Planner
 from turngate.approvals_api.runs import send_message
 from turngate.domain.contract import CallModelInput
 from turngate.domain.conversation.history import is_reconciled
@@ -112,21 +112,14 @@ async def test_i14_an_attempt_that_repeats_another_stores_first(client: Client, 
         await engine.workflow(run).terminate()
 
 
-async def test_i5_a_plan_that_fails_leaves_the_response(
-    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_i5_a_plan_that_fails_leaves_the_response(client: Client, sqlite: Database, bench: Bench) -> None:
     """I5: if planning raises, the response is stored without its plan, and the model is not asked again."""
-    wrapped, failures = Planner.plan, iter([ValueError("a bug"), ValueError("the same")])
-
-    async def plans(self: Planner, *arguments: Any) -> PlannedStep:
-        for failure in failures:
-            raise failure
-        return await wrapped(self, *arguments)
-
-    monkeypatch.setattr(Planner, "plan", plans)
     model = ListModel(says(PAY), says("Done."))
+    faults = [Fault(owner, ValueError("a bug"), kind="glance") for owner in ("_planned_at_once", "_plan")]
     async with stack(client, sqlite, bench.pay, model=model) as engine:
-        await completed(engine, await engine.start())
+        with Faults(sqlite, *faults):
+            await completed(engine, await engine.start())
+        assert all(each.reached.is_set() for each in faults)
         assert (bench.paid, len(model.seen)) == ([5], 2)
 
 

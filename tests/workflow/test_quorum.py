@@ -100,61 +100,87 @@ async def test_one_rejection_is_a_veto(client: Client, database: Database, bench
         assert await approvers(engine, request) == ["ann", "bob"]
 
 
-async def test_i4_no_one_counts_twice_and_a_repeat_gets_the_first_answer(
+async def test_i4_no_one_counts_twice_and_an_approval_may_be_taken_back(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I4: a second approval of one person is a conflict; the same decision id is the same approval, also after the end."""
-    async with stack(client, sqlite, bench.pay, model=paying(), policy=needing(2)) as engine:
+    """I4: of four requests of one step: a repeat, an approval that is taken back, one's own rejection after it, and a claim.
+
+    A second approval of one person is a conflict; the same decision id is the same approval, also after the end. One that
+    is taken back no longer counts, may be given again, and can't be taken back after the last one. A rejection after one's
+    own approval ends the request. A claim keeps others from deciding until its holder approves, for the others are still
+    needed. The log accounts for all.
+    """
+    calls = [call("pay", f'{{"cents": {cents}}}', f"c{cents}") for cents in (5, 6, 7, 8)]
+    model = ListModel(says("I will pay.", *calls), says("Done."))
+    async with stack(client, sqlite, bench.pay, model=model, policy=needing(2)) as engine:
         run = await engine.start()
-        request = await engine.request(run)
-        first = await engine.decide(request, "approve", by=ANN, decision_id="d-ann")
-        assert first.status == "pending"
-        for decision_id in (None, "d-ann-2"):
-            with pytest.raises(ConflictError) as twice:
-                await engine.decide(request, "approve", by=ANN, decision_id=decision_id)
-            assert twice.value.error_code == "already_approved"
-        assert await engine.decide(request, "approve", by=ANN, decision_id="d-ann") == first
-        for other in ({"message": "But."}, {"verb": "reject"}):
-            with pytest.raises(ConflictError) as reused:
-                await engine.decide(request, other.pop("verb", "approve"), by=ANN, decision_id="d-ann", **other)
-            assert reused.value.error_code == "idempotency_key_reused"
-        assert await approvers(engine, request) == ["ann"]
-        last = await engine.decide(
-            request, "approve", by=BOB, decision_id="d-ann"
-        )  # ann's id is not his: he gets one of his own
-        assert last.decision_id != "d-ann"
-        await engine.ended(run)
-        assert await engine.decide(request, "approve", by=ANN, decision_id="d-ann") == first
-        assert await engine.decide(request, "approve", by=BOB, decision_id="d-ann") == last
+        repeated, returned, rejected, claimed = [await engine.request_about(run, each.tool_call_id) for each in calls]
+        first, last = await approve_twice(engine, repeated)
+        await take_back(engine, returned)
+        await engine.decide(rejected, "approve", by=ANN)
+        assert (await engine.decide(rejected, "reject", by=ANN, message="I was wrong.")).status == "rejected"
+        await claim_and_approve(engine, claimed)
+        assert (await engine.ended(run)).status == "completed"
+        assert await engine.decide(repeated, "approve", by=ANN, decision_id="d-ann") == first
+        assert await engine.decide(repeated, "approve", by=BOB, decision_id="d-ann") == last
         assert (first.status, last.status) == ("pending", "approved")
-        assert bench.paid == [5]
-
-
-async def test_i4_an_approval_is_taken_back_until_the_quorum_is_complete(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """I4: it no longer counts, may be given again, and can't be taken back after the last one; the log accounts for all."""
-    async with stack(client, sqlite, bench.pay, model=paying(), policy=needing(2)) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        first = await engine.decide(request, "approve", by=ANN, decision_id="d-ann", message="Fine.")
-        for _repeat in range(2):
-            await decide.withdraw_approval(engine.services, ANN, request.id)
-        await decide.withdraw_approval(engine.services, BOB, request.id)  # has given none
-        assert await approvers(engine, request) == []
-        assert (await engine.decide(request, "approve", by=BOB)).status == "pending"
-        assert await engine.decide(request, "approve", by=ANN, decision_id="d-ann", message="Fine.") == first
-        assert await approvers(engine, request) == ["bob"], "the same decision again is not a new approval"
-        assert (await engine.decide(request, "approve", by=ANN)).status == "approved"
-        for who in (ANN, BOB):
-            with pytest.raises(ConflictError) as late:
-                await decide.withdraw_approval(engine.services, who, request.id)
-            assert (late.value.error_code, late.value.details["decided_by"]) == ("already_decided", "ann")
-        await engine.ended(run)
-        assert bench.paid == [5]
-        withdrawn = [each.payload for each in await engine.events(run) if each.type == "request.approval_withdrawn"]
-        assert [(each["by"], each["decision_id"], each["approvals"]) for each in withdrawn] == [("ann", "d-ann", 0)]
+        assert sorted(bench.paid) == [5, 6, 8]
+        logged = await engine.events(run)
+        withdrawn = [each.payload for each in logged if each.type == "request.approval_withdrawn"]
+        assert [(each["by"], each["decision_id"], each["approvals"]) for each in withdrawn] == [("ann", "d-back", 0)]
+        claims = [event.type for event in logged if "claim" in event.type or "release" in event.type]
+        assert claims == ["request.claimed", "request.released"] * 2
         assert await differences_in(engine, run) is None
+
+
+async def approve_twice(engine: Stack, request: requests.Request) -> tuple[DecisionAnswer, DecisionAnswer]:
+    """Approve as ann, who tries it again in every way, and as bob; return both answers."""
+    first = await engine.decide(request, "approve", by=ANN, decision_id="d-ann")
+    assert first.status == "pending"
+    for decision_id in (None, "d-ann-2"):
+        with pytest.raises(ConflictError) as twice:
+            await engine.decide(request, "approve", by=ANN, decision_id=decision_id)
+        assert twice.value.error_code == "already_approved"
+    assert await engine.decide(request, "approve", by=ANN, decision_id="d-ann") == first
+    for other in ({"message": "But."}, {"verb": "reject"}):
+        with pytest.raises(ConflictError) as reused:
+            await engine.decide(request, other.pop("verb", "approve"), by=ANN, decision_id="d-ann", **other)
+        assert reused.value.error_code == "idempotency_key_reused"
+    assert await approvers(engine, request) == ["ann"]
+    last = await engine.decide(request, "approve", by=BOB, decision_id="d-ann")
+    assert last.decision_id != "d-ann", "ann's id is not his: he gets one of his own"
+    return first, last
+
+
+async def take_back(engine: Stack, request: requests.Request) -> None:
+    """Approve as ann, who takes it back, then as bob and as ann again; after that neither can take theirs back."""
+    first = await engine.decide(request, "approve", by=ANN, decision_id="d-back", message="Fine.")
+    for _repeat in range(2):
+        await decide.withdraw_approval(engine.services, ANN, request.id)
+    await decide.withdraw_approval(engine.services, BOB, request.id)  # has given none
+    assert await approvers(engine, request) == []
+    assert (await engine.decide(request, "approve", by=BOB)).status == "pending"
+    assert await engine.decide(request, "approve", by=ANN, decision_id="d-back", message="Fine.") == first
+    assert await approvers(engine, request) == ["bob"], "the same decision again is not a new approval"
+    assert (await engine.decide(request, "approve", by=ANN)).status == "approved"
+    for who in (ANN, BOB):
+        with pytest.raises(ConflictError) as late:
+            await decide.withdraw_approval(engine.services, who, request.id)
+        assert (late.value.error_code, late.value.details["decided_by"]) == ("already_decided", "ann")
+
+
+async def claim_and_approve(engine: Stack, request: requests.Request) -> None:
+    """Claim as ann, whose approval ends the claim, and as eve, who releases it."""
+    await claim.claim(engine.services, ANN, request.id)
+    with pytest.raises(ConflictError) as held:
+        await engine.decide(request, "approve", by=BOB)
+    assert held.value.error_code == "claimed"
+    await engine.decide(request, "approve", by=ANN)
+    await claim.claim(engine.services, EVE, request.id)
+    with pytest.raises(ConflictError):
+        await engine.decide(request, "approve", by=BOB)
+    await claim.release(engine.services, EVE, request.id)
+    await engine.decide(request, "approve", by=BOB)
 
 
 async def test_i4_the_last_approval_and_a_withdrawal_at_the_same_moment(
@@ -182,18 +208,6 @@ async def test_i4_the_last_approval_and_a_withdrawal_at_the_same_moment(
             if approved.status == "pending":
                 await engine.decide(request, "reject", by=ANN)
         await engine.ended(run)
-        assert await differences_in(engine, run) is None
-
-
-async def test_one_may_reject_what_one_approved(client: Client, database: Database, bench: Bench) -> None:
-    """A rejection after one's own approval ends the request, and the log accounts for both."""
-    async with stack(client, database, bench.pay, model=paying(), policy=needing(2)) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        await engine.decide(request, "approve", by=ANN)
-        assert (await engine.decide(request, "reject", by=ANN, message="I was wrong.")).status == "rejected"
-        await engine.ended(run)
-        assert bench.paid == []
         assert await differences_in(engine, run) is None
 
 
@@ -293,27 +307,6 @@ async def test_i4_of_twenty_people_at_once_three_count_and_one_wins(
         assert stored.decided_by in counted
         await engine.ended(run)
         assert bench.paid == [5]
-
-
-async def test_the_claim_of_an_approver_holds_no_one_up(client: Client, sqlite: Database, bench: Bench) -> None:
-    """A claim keeps others from deciding; it ends with its holder's approval, for the others are still needed."""
-    async with stack(client, sqlite, bench.pay, model=paying(), policy=needing(2)) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        await claim.claim(engine.services, ANN, request.id)
-        with pytest.raises(ConflictError) as held:
-            await engine.decide(request, "approve", by=BOB)
-        assert held.value.error_code == "claimed"
-        await engine.decide(request, "approve", by=ANN)
-        await claim.claim(engine.services, EVE, request.id)
-        with pytest.raises(ConflictError):
-            await engine.decide(request, "approve", by=BOB)
-        await claim.release(engine.services, EVE, request.id)
-        await engine.decide(request, "approve", by=BOB)
-        await engine.ended(run)
-        assert bench.paid == [5]
-        claims = [event.type for event in await engine.events(run) if "claim" in event.type or "release" in event.type]
-        assert claims == ["request.claimed", "request.released"] * 2
 
 
 async def test_approvals_end_with_an_interrupted_run(client: Client, sqlite: Database, bench: Bench) -> None:

@@ -75,15 +75,21 @@ async def request_row(engine: Stack, request: requests.Request) -> requests.Requ
     return row
 
 
-async def test_a_sub_agent_answers_a_call_by_a_run_of_its_own(client: Client, database: Database, bench: Bench) -> None:
-    """Own instructions, tools, model and conversation; its gate is in the one inbox; its answer is the call's result."""
-    models = paying()
-    async with stack(client, database, sub_agent(agent_of("helper", bench.pay)), model=models) as engine:
-        run = await engine.start("Please pay.")
+async def test_i10_a_sub_agent_answers_a_call_by_a_run_of_its_own(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """Own instructions, tools, model and conversation; its gate is in the one inbox; its answer is the call's result.
+
+    I10: who started the parent may not decide the child's call under a rule that bars the starter.
+    """
+    models, helper = paying(), sub_agent(agent_of("helper", bench.pay))
+    policy = Policy(rule=[Rule(name="four-eyes", verdict="ask", tools=["pay"], starter_may_decide=False)])
+    async with stack(client, sqlite, helper, model=models, policy=policy) as engine:
+        run = await engine.start("Please pay.", by=STARTER)
         child = await engine.child(run, "d")
         request = await engine.request(child)
         assert (request.path, request.agent, request.run_id) == ("agent/helper", "helper", child.id)
-        async with database.read() as conn:
+        async with sqlite.read() as conn:
             inbox = await requests.page(conn, limit=10)
             delegated = await calls.get(conn, run.id, "d")
         assert [each.id for each in inbox] == [request.id]
@@ -92,17 +98,19 @@ async def test_a_sub_agent_answers_a_call_by_a_run_of_its_own(client: Client, da
         assert (child.parent_run_id, child.parent_tool_call_id, child.path) == (run.id, "d", "agent/helper")
         assert (child.task, child.started_by) == ("Pay 5 cents.", "starter")
         assert child.conversation_id != run.conversation_id
-        await engine.decide(request, "approve")
+        with pytest.raises(ForbiddenError):
+            await engine.decide(request, "approve", by=STARTER)
+        await engine.decide(request, "approve", by=OPERATOR)
         assert (await engine.ended(run)).status == "completed"
         assert (await engine.ended(child)).status == "completed"
         assert bench.paid == [5]
         assert (await engine.results(run))["d"] == answered(child)
         assert (await engine.executions(run))["d"].state == "succeeded"
-        parent, helper = (models.resolve(f"scripted:{name}") for name in ("test", "helper"))
+        parent, below = (models.resolve(f"scripted:{name}") for name in ("test", "helper"))
         assert isinstance(parent, Script)
-        assert isinstance(helper, Script)
-        assert [message.text for message in helper.seen[0].messages] == ["You are helper.", "Pay 5 cents."]
-        assert [[each.name for each in seen.tools] for seen in (helper.seen[0], parent.seen[0])] == [
+        assert isinstance(below, Script)
+        assert [message.text for message in below.seen[0].messages] == ["You are helper.", "Pay 5 cents."]
+        assert [[each.name for each in seen.tools] for seen in (below.seen[0], parent.seen[0])] == [
             ["pay"],
             ["helper"],
         ]
@@ -493,19 +501,6 @@ async def test_a_child_that_was_recorded_and_never_started_ends_with_its_parent(
         assert (await engine.results(run))["d"].kind == "interrupted"
         async with database.read() as conn:
             assert await runs.live_of_conversation(conn, child.conversation_id) is None
-
-
-async def test_i10_the_starter_is_barred_below_as_well(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I10: who started the parent may not decide the child's call under a rule that bars the starter."""
-    policy = Policy(rule=[Rule(name="four-eyes", verdict="ask", tools=["pay"], starter_may_decide=False)])
-    async with stack(client, sqlite, sub_agent(agent_of("helper", bench.pay)), model=paying(), policy=policy) as engine:
-        run = await engine.start(by=STARTER)
-        request = await engine.request(await engine.child(run, "d"))
-        with pytest.raises(ForbiddenError):
-            await engine.decide(request, "approve", by=STARTER)
-        await engine.decide(request, "approve", by=OPERATOR)
-        await engine.ended(run)
-        assert bench.paid == [5]
 
 
 @pytest.mark.exhaustive
