@@ -29,7 +29,15 @@ AMBIGUOUS: Final = Ambiguous()
 
 
 def decode_arguments(raw: str) -> JsonValue:
-    """Return a call's arguments for :class:`~turngate.domain.policy.facts.CallFacts`.
+    """Return a call's arguments for :class:`~turngate.domain.policy.facts.CallFacts`, read as :func:`decode_exact` reads them.
+
+    No text and ``null`` are arguments of a call that has none. Raises as there.
+    """
+    return decode_exact(arguments_text(raw))
+
+
+def decode_exact(text: str) -> JsonValue:
+    """Return the value of a JSON text as rules compare it.
 
     Unlike ``json.loads`` it keeps fractions exact (as Decimal), and marks a key that occurs twice, so that every matcher
     that looks there says ``unclear``.
@@ -38,11 +46,11 @@ def decode_arguments(raw: str) -> JsonValue:
         ValueError: too long, not JSON, ``NaN`` or ``Infinity``, nested too deep, or with an exponent that nothing can hold.
             The caller asks or denies.
     """
-    if len(raw) > MAX_ARGUMENT_CHARS:
+    if len(text) > MAX_ARGUMENT_CHARS:
         raise ValueError(f"the arguments have more than {MAX_ARGUMENT_CHARS:,} characters")
     try:
         decoded: JsonValue = json.loads(
-            arguments_text(raw), object_pairs_hook=_object, parse_float=Decimal, parse_constant=_no_constant
+            text, object_pairs_hook=_object, parse_float=Decimal, parse_constant=_no_constant
         )
     except RecursionError:
         raise ValueError("the arguments nest too deep") from None

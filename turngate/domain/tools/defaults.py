@@ -30,7 +30,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from turngate.domain.text import json_text
-from turngate.domain.text.json_pointers import ABSENT, AMBIGUOUS, decode_arguments, pointer_of, tokens_of, value_at
+from turngate.domain.text.json_pointers import ABSENT, AMBIGUOUS, decode_exact, pointer_of, tokens_of, value_at
 from turngate.domain.tools.secrets import MASKED, Masked, mask_json, without_marks
 
 Source = Literal["default", "server", "made", "later", "read", "opaque", "ignored"]
@@ -198,10 +198,13 @@ def constant_text(text: str, defaults: Sequence[Default]) -> str:
 
 def as_read(defaults: Sequence[Default]) -> Defaults:
     """Return them as rules read arguments: fractions are exact, and what isn't known here is ambiguous."""
-    return tuple(
-        each.model_copy(update={"value": decode_arguments(each.text) if each.is_known else AMBIGUOUS})
-        for each in defaults
-    )
+    return tuple(each.model_copy(update={"value": _as_read(each)}) for each in defaults)
+
+
+def _as_read(default: Default) -> Any:
+    if not default.is_known:
+        return AMBIGUOUS
+    return decode_exact(default.text) if default.text else None
 
 
 def as_trees(defaults: Sequence[Default]) -> Defaults:

@@ -480,6 +480,16 @@ def test_i6_a_grant_names_what_the_call_left_out() -> None:
     changed = [each.model_copy(update={"value": False}) if each.at == "/recursive" else each for each in left_out]
     assert not pattern.fits_text("do", '{"path": "x"}', changed)
     assert not pattern.fits_text("do", '{"path": "x"}')
-    before = GrantPattern(tool="do", fixed={"path": "x"})
-    assert before.fits_text("do", '{"path": "x"}', left_out)
-    assert not before.fits_text("do", '{"path": "x", "recursive": true}', left_out[1:])
+    by_hand = GrantPattern(tool="do", fixed={"path": "x"})
+    assert by_hand.fits_text("do", '{"path": "x"}', left_out)
+    assert not by_hand.fits_text("do", '{"path": "x", "recursive": true}', left_out[1:])
+
+
+def test_i6_a_fixed_value_is_all_that_the_tool_gets() -> None:
+    """I6: people read "exactly" of a fixed value, so it has what the tool fills in inside of it, null as null."""
+    inside = [Default(at="/at/note", value=None)]
+    pattern = exact_pattern("do", with_left_out({"at": {}}, inside))
+    assert pattern.fixed == {"at": {"note": None}}
+    assert pattern.fits_text("do", '{"at": {}}', inside)
+    assert pattern.fits_text("do", '{"at": {"note": null}}')
+    assert not GrantPattern(tool="do", fixed={"at": {}}).fits_text("do", '{"at": {}}', inside)
