@@ -14,7 +14,7 @@ import anyio
 import pytest
 import structlog
 from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
-from support.engine import ListModel, Stack, call, says, stack, until
+from support.engine import ListModel, Stack, call, says, stack
 from support.tools import Amount, Bench
 from temporalio.client import Client
 
@@ -403,34 +403,6 @@ async def test_odd_values_are_stored_and_read_back(client: Client, database: Dat
 
 
 # Runs of their own
-
-
-@pytest.mark.parametrize("raised", [OutOfStock(reason="none left", left=0), Gone(reason="none left", left=0)])
-async def test_a_failure_declared_to_raise_fails_the_run(
-    client: Client, sqlite: Database, bench: Bench, raised: OutOfStock
-) -> None:
-    """``raise``: the run fails with its own class and words, also for a subclass; the calls beside it have their results."""
-
-    @tool(effect="once", ask=False, failures=[OutOfStock], failure_mode="raise")
-    async def take() -> str:
-        """Take the last one, after the neighbour is done."""
-        await until(looked, "the neighbour's look")
-        raise raised
-
-    async def looked() -> bool:
-        return bool(bench.looked)
-
-    calls = (call("look", '{"name": "x"}', "ok"), call("take", "", "bad"), call("pay", '{"cents": 1}', "gated"))
-    async with stack(client, sqlite, take, bench.look, bench.pay, model=ListModel(says(*calls))) as engine:
-        run = await engine.ended(await engine.start())
-        assert (run.status, run.error_class) == ("failed", "tool_raised")
-        assert "out_of_stock: none left" in run.reason
-        results = await engine.results(run)
-        assert results["ok"] == Ok(value={"value": "seen x"})
-        assert (results["bad"].kind, results["bad"].fields["left"]) == ("out_of_stock", 0)
-        assert results["gated"].kind in {"cancelled", "interrupted"}
-        assert bench.paid == []
-        assert is_reconciled(await engine.history(run))
 
 
 async def test_a_crash_of_a_tool_declared_to_raise_is_a_result(client: Client, sqlite: Database) -> None:

@@ -30,8 +30,15 @@ class OutOfStock(ToolFailure):
     left: int
 
 
+class SoldOut(OutOfStock):
+    """Of the declared class, and not declared itself; its name is the engine's word for something else."""
+
+    kind = "denied"
+
+
+@pytest.mark.parametrize("failure", [OutOfStock, SoldOut])
 async def test_a_failure_that_raises_ends_the_run_and_is_the_calls_result(
-    client: Client, database: Database, bench: Bench
+    client: Client, database: Database, bench: Bench, failure: type[OutOfStock]
 ) -> None:
     """failure_mode="raise": the run fails with its class and words, and the call's own result says what happened.
 
@@ -41,7 +48,7 @@ async def test_a_failure_that_raises_ends_the_run_and_is_the_calls_result(
     @tool(effect="once", ask=False, failures=[OutOfStock], failure_mode="raise")
     async def reserve() -> None:
         """Reserve."""
-        raise OutOfStock(reason="sold out", left=0)
+        raise failure(reason="sold out", left=0)
 
     calls = (call("look", '{"name": "x"}', "l"), call("reserve", "", "r"), call("pay", '{"cents": 1}', "p"))
     async with stack(client, database, bench.look, reserve, bench.pay, model=ListModel(says(*calls))) as engine:

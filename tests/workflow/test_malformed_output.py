@@ -109,6 +109,16 @@ async def test_i9_every_kind_counts_and_the_last_is_named(
         assert run.reason.endswith(f"Of the last one: {problem}")
 
 
+async def test_i9_a_good_response_begins_the_count_again(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I9: of a malformed response, a good one and three malformed ones in a row, the last ends the run."""
+    model = ListModel(EMPTY, says(LOOK), UNKNOWN, NOT_JSON, EMPTY, says("Never."))
+    async with stack(client, sqlite, bench.look, model=model) as engine:
+        run = await engine.ended(await engine.start())
+        assert (run.status, run.error_class, len(model.seen)) == ("failed", "malformed", 5)
+        assert "3 responses in a row" in run.reason
+        assert "empty" in model.seen[1].messages[-1].text
+
+
 @pytest.mark.parametrize(
     ("mistake", "says_what"),
     [(UNKNOWN, "'nope'"), (says(call("look", '{"nme": true}')), "name: "), (NOT_JSON, "not valid JSON")],
