@@ -190,27 +190,24 @@ async def test_i1_an_interrupt_ends_what_waits_for_more(client: Client, sqlite: 
     ],
     ids=["wall_time", "deadline"],
 )
-async def test_a_wait_for_a_person_uses_up_no_working_time(
+async def test_waits_use_up_no_working_time(
     client: Client, sqlite: Database, bench: Bench, limits: Limits, status: str, left: str
 ) -> None:
-    """A run whose only call waits at its gate has all of its time left; one with a deadline has not. Both say so, with times."""
-    model = ListModel(says(call("look", '{"name": "x"}', "x")), says("Done."))
+    """A run that waits for a person, or on its own timer, has all of its time left; one with a deadline has not.
+
+    Both say so, with times.
+    """
+    model = ListModel(
+        says(call("look", '{"name": "x"}', "x"), call("wait_until", '{"seconds": 5.5}', "w")), says("Done.")
+    )
     policy = Policy(rule=[Rule(name="look", verdict="ask", tools=["look"])])
-    async with stack(client, sqlite, bench.look, model=model, limits=limits, policy=policy) as engine:
+    async with stack(client, sqlite, bench.look, wait_until, model=model, limits=limits, policy=policy) as engine:
         request = await engine.request(run := await engine.start())
         async with engine.database.read() as conn:
             assert re.fullmatch(left, await time_words(conn, run) or "")
         await asyncio.sleep(5.5)
         await engine.decide(request, "approve")
         assert (await engine.ended(run)).status == status
-
-
-async def test_a_wait_until_some_time_uses_up_no_working_time(client: Client, sqlite: Database) -> None:
-    """A run that waits on its own timer for longer than its working time continues."""
-    model = ListModel(says(call("wait_until", '{"seconds": 5.5}', "w")), says("Done."))
-    limits = Limits(wall_time=timedelta(seconds=5))
-    async with stack(client, sqlite, wait_until, model=model, limits=limits) as engine:
-        assert (await engine.ended(await engine.start())).status == "completed"
 
 
 async def test_an_extension_of_time_counts_from_its_approval(client: Client, sqlite: Database, bench: Bench) -> None:

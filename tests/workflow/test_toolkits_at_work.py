@@ -31,7 +31,6 @@ from turngate import (
     ToolFailure,
     Toolkit,
     declare_tool,
-    interaction_tool,
     sub_agent,
     tool,
 )
@@ -445,23 +444,6 @@ async def test_calls_run_side_by_side_up_to_the_bound(
 
 
 # Kinds that have no handler, and schemas that are no Python types
-
-
-async def test_a_kind_without_a_handler_keeps_to_its_kind(client: Client, sqlite: Database) -> None:
-    """One step: declared elsewhere, a question and a local tool; nothing runs that has no handler, and all are answered."""
-    elsewhere = declare_tool(name="elsewhere", description="Elsewhere.", params=Name, ask=False)
-    choose = interaction_tool(name="choose", description="Ask.", params=Name, answer=Amount)
-    kit = Toolkit.of(elsewhere, choose, searching("here"))
-    model = ListModel(says(*searches("elsewhere", "choose", "search")), says("Done."))
-    async with stack(client, sqlite, model=model, toolkit=kit) as engine:
-        run = await engine.start()
-        await engine.decide(await engine.request(run, kind="question"), "respond", args='{"cents": 7}')
-        await engine.ended(run)
-        results = await engine.results(run)
-        assert results["c0"].kind == "non_local_tool"
-        assert results["c1"] == Ok(value={"cents": 7})
-        assert results["c2"] == Ok(value={"value": "here:lisbon"})
-        assert set(await engine.executions(run)) == {"c2"}
 
 
 async def test_a_tool_of_raw_json_schema_at_work(client: Client, sqlite: Database) -> None:

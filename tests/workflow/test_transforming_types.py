@@ -166,22 +166,6 @@ async def test_i7_approved_and_edited_calls_reach_the_handler_decoded_once(clien
         assert edited_result["result"] == encoded("3.50", "operator")
 
 
-async def test_i7_an_edit_that_does_not_decode_is_asked_about_again(client: Client, sqlite: Database) -> None:
-    """I7: what only the type can tell (this text fits the schema) is found at the door, and the operator is asked again."""
-    shop = Shop()
-    model = ListModel(says(call("ship", raw(), "c1")), says("Done."))
-    async with stack(client, sqlite, shop.ship(), model=model) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        await engine.decide(request, "edit", args=raw().replace("EUR 0.70", "EUR0.70"))
-        again = await engine.request(run)
-        assert "fee: Value error, an amount of money is a text such as" in again.reason
-        assert (again.input, shop.handled) == (request.input, [])
-        await edited(engine, run, again, raw(trail="operator"))
-        await engine.ended(run)
-        assert shop.handled == [decoded(trail="operator")]
-
-
 async def test_i7_a_predicate_decides_on_decoded_values(client: Client, sqlite: Database) -> None:
     """I7: a rule over a Decimal lets the cheap call through and asks for the dear one; on text it would raise, and ask."""
 
