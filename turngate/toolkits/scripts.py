@@ -60,7 +60,7 @@ _SUFFIXES: Final = tuple(
 """Of what Python imports: the command's may be another version than the worker's."""
 _MOST_PARTS: Final = 20
 """Of a module's name; and the most words that may be one."""
-_ADDED: Final = {
+_ADDED: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(
         ("node", "bun", "tsx", "ts-node"), (".js", ".cjs", ".mjs", ".json", ".node", ".ts", ".tsx", "/index.js")
     ),
@@ -69,6 +69,7 @@ _ADDED: Final = {
     "lua": (".lua",),
 }
 """What an interpreter adds to a name to find its file."""
+ADDED: Final = sorted({ending for endings in _ADDED.values() for ending in endings})
 _LOADING: Final = {
     "node": re.compile(r"-\w*r|--(?:require|import|loader|experimental-loader)"),
     "perl": re.compile(r"-[a-ln-zA-LN-Z]*I|-[mM]-?b?lib"),
@@ -375,12 +376,15 @@ def _of_module(name: str, arguments: list[str], directory: Path) -> Iterator[_Na
     yield _NamedPaths(directory, _all_paths(arguments), most=int(runs_given), runs_none=not runs_given)
     modules = [name, *(arguments if runs_given else ())]
     for module in modules[:_MOST_PARTS]:
-        parts = module.split(".")
-        paths = [*itertools.accumulate(parts[:_MOST_PARTS], "{}/{}".format)]
-        stems = [*paths, *(f"{each}/__init__" for each in paths), f"{paths[-1]}/__main__"]
-        files = [f"{stem}{suffix}" for stem in stems for suffix in _SUFFIXES]
-        is_whole = module and max(len(parts), len(modules)) <= _MOST_PARTS
-        yield _NamedPaths(directory, files, most=0 if is_whole else -1)
+        is_whole = module and module.count(".") < _MOST_PARTS and len(modules) <= _MOST_PARTS
+        yield _NamedPaths(directory, files_of_module(module), most=0 if is_whole else -1)
+
+
+def files_of_module(name: str) -> list[str]:
+    """Return the files that Python may import or run under a module's name, and those of the packages that it is in."""
+    paths = [*itertools.accumulate(name.split(".")[:_MOST_PARTS], "{}/{}".format)]
+    stems = [*paths, *(f"{each}/__init__" for each in paths), f"{paths[-1]}/__main__"]
+    return [f"{stem}{suffix}" for stem in stems for suffix in _SUFFIXES]
 
 
 def _all_paths(words: Iterable[str], added: tuple[str, ...] = ()) -> list[str]:

@@ -70,20 +70,31 @@ def test_i13_what_settings_and_servers_name_is_held_like_the_app(tmp_path: Path)
         "retention.toml",
         "ca.pem",
         "server.py",
-        "local/__main__.py",
+        "local/__init__.py",
+        "local/serve/__main__.py",
         "serve",
+        "pre.js",
+        ".env",
+        "app.js",
+        "wrapped.py",
+        "inner.sh",
     )
     files = {name: tmp_path / name for name in names}
-    (tmp_path / "local").mkdir()
+    (tmp_path / "local/serve").mkdir(parents=True)
     for file in files.values():
         file.touch(mode=0o755)
     servers = (
         ["python3", "-W", "ignore", "server.py", "data.db"],
-        ["python", "-m", "local", "data.db"],
+        ["uv", "run", "python", "-um", "local.serve", "data.db"],
+        ["node", "--env-file", ".env", "--require=./pre.js", "./app"],
+        ["env", "A=1", "timeout", "9", "python3", "wrapped.py"],
+        ["sh", "-c", f"cd {tmp_path}; exec './inner.sh' # {'x' * 5_000}"],
         [str(files["serve"]), "data.db"],
     )
     (tmp_path / "data.db").touch()
-    programs = {file for words in servers for file in StdioServer(command=words, cwd=tmp_path).programs}
+    started = [StdioServer(command=words, cwd=tmp_path, writable=[tmp_path / "data.db"]) for words in servers]
+    programs = {file for server in started for file in server.programs}
+    assert tmp_path / "data.db" in StdioServer(command=servers[0], cwd=tmp_path).programs
     settings = load_settings(
         data_dir=tmp_path / "data",
         audit_key_file=tmp_path / "keys/key",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,18 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from turngate.domain.errors import ConfigurationError
+from turngate.policies.shell.options import names
 from turngate.policies.shell.programs import SHELLS, interpreter
+from turngate.policies.shell.wrappers import WRAPPERS
+from turngate.toolkits.scripts import ADDED, files_of_module
+
+_STARTERS = (
+    SHELLS
+    | WRAPPERS.keys()
+    | names("bun bunx deno npm npx pnpm yarn uv uvx pip pipx poetry pdm hatch pipenv conda mamba pixi rye")
+)
+"""Programs that may run what any of their words name."""
+_BETWEEN_WORDS = re.compile(r"[\s'\"`();|&<>=,:]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +35,8 @@ class StdioServer:
 
     It runs confined: it reads the system's programs, and otherwise what is declared here. ``cwd``: an existing directory
     that it starts in, and may change; None is an empty one of its own. ``readable``, ``writable``: more files and
-    directories. ``network``: whether it may reach other machines; never this one's own addresses.
+    directories; a file that is in ``programs`` and that it changes has to be named itself. ``network``: whether it may reach
+    other machines; never this one's own addresses.
     """
 
     command: Sequence[str]
@@ -49,23 +62,23 @@ class StdioServer:
 
     @property
     def programs(self) -> tuple[Path, ...]:
-        """The files that it runs from, as far as they exist: its program, and the script or module of an interpreter.
+        """The files that it runs from, as far as they exist, but for those that ``writable`` names itself.
 
-        Of a link, which can't be held itself, the directory that it lies in, and what it leads to.
+        Its program, and of an interpreter, a shell or what starts others, each file and module that any of its words names:
+        which of them run isn't known. Of a link, which can't be held itself, the directory that it lies in, and what it leads to.
         """
-        program, *arguments = self.command
         path = {**os.environ, **self.env}.get("PATH")
-        files = self._files([shutil.which(program, path=path) or program])
-        if "-m" in arguments[:-1]:
-            module = arguments[arguments.index("-m") + 1].replace(".", "/")
-            files += self._files([f"{module}.py", f"{module}/__init__.py", f"{module}/__main__.py"])
-        elif Path(program).name in SHELLS or interpreter(Path(program).name) is not None:
-            files += self._files(arguments)[:1]
+        paths = dict.fromkeys(Path(self.cwd or "/", shutil.which(word, path=path) or word) for word in self._words())
+        files = [each for each in paths if os.path.isfile(each) and each.resolve() not in self.changeable]  # noqa: PTH113 - a text can be too long
         return tuple(part for file in files for part in self._parts(file))
 
-    def _files(self, words: Sequence[str]) -> list[Path]:
-        paths = (Path(self.cwd or "/", word) for word in words)
-        return [path for path in paths if path.is_file()]
+    def _words(self) -> list[str]:
+        """Return its program, and what may name a file among its words, if the program may run that."""
+        name = Path(self.command[0]).name
+        if name not in _STARTERS and interpreter(name) is None:
+            return [self.command[0]]
+        words = [part for word in self.command for part in (word, *_BETWEEN_WORDS.split(word)) if part]
+        return [*words, *(file for word in words for file in (*files_of_module(word), *map(word.__add__, ADDED)))]
 
     def _parts(self, file: Path) -> Iterator[Path]:
         while file.is_symlink() and file.parent.resolve() not in self.changeable:
