@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache, cached_property, partial
+from itertools import islice, product
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from turngate.domain.crashes import report_crash
 from turngate.domain.digest import framed_sha256
@@ -518,16 +519,37 @@ def _first_verdict(case: _Case) -> Verdict:
     return Verdict(answer="ask", rule="default", reason=reason, risk=case.risk, judgeable=not case.doubtful)
 
 
+MAX_GRANTED_TEXTS: Final = 256
+"""In one argument of a call that a grant covers."""
+
+
 def led_elsewhere(pattern: GrantPattern, tool: Tool, facts: CallFacts) -> str | None:
     """Return an argument that a link leads elsewhere than what a grant says of its text; None: none is. It covers no such call.
 
-    Arguments of any value can lead anywhere, and those of processes are judged by no path.
+    Arguments of any value can lead anywhere, and those of processes are judged by no path. Of one with more texts than are
+    looked at, it isn't known.
     """
     views = [view for view in (facts.whole, facts.whole_decoded) if isinstance(view, dict)]
-    texts = [(name, view.get(name)) for view in views for name in (*pattern.fixed, *pattern.within)]
     if tool.confinement is not None:
         return None
-    return next((name for name, text in texts if isinstance(text, str) and follows_link(text, facts)), None)
+    for name, view in product((*pattern.fixed, *pattern.within), views):
+        texts = list(islice(_texts_in(view.get(name)), MAX_GRANTED_TEXTS + 1))
+        if len(texts) > MAX_GRANTED_TEXTS or any(follows_link(text, facts) for text in texts):
+            return name
+    return None
+
+
+def _texts_in(value: JsonValue) -> Iterator[str]:
+    """Yield the texts at any depth of an argument. The names in an object may be paths, too."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            yield each
+        elif isinstance(each, list):
+            waiting += each
+        elif isinstance(each, dict):
+            waiting += [*each, *each.values()]
 
 
 def grant_answers(grant: Grant, asking: Rule, *, starters: Collection[str]) -> bool:

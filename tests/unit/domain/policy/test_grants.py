@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from turngate import Policy, Rule, interaction_tool, tool
 from turngate.domain.errors import InvalidInputError
@@ -159,6 +159,27 @@ def test_i2_a_grant_covers_no_path_that_a_link_leads_elsewhere(
         grants=[grant(pattern=pattern)],
     )
     assert (verdict.grant_id == "g") is lets_through
+
+
+@pytest.mark.parametrize(
+    ("value", "is_led"),
+    [
+        (["src/page", "link"], True),
+        ({"from": [{"to": ["link"]}]}, True),
+        ({"link": "new text"}, True),
+        (["src/page", {"src/x": 5}], False),
+        (["src/page"] * 256, False),
+        (["src/page"] * 257, True),
+    ],
+)
+def test_i2_a_grant_covers_no_path_at_any_depth_that_a_link_leads_elsewhere(
+    tmp_path: Path, value: JsonValue, is_led: bool
+) -> None:
+    """I2: also in lists and objects, as a value or a name; of more texts than are looked at, it isn't known."""
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    pattern = GrantPattern(tool="write", fixed={"paths": value})
+    facts = call_facts(json.dumps({"paths": value}), str(tmp_path))
+    assert led_elsewhere(pattern, write, facts) == ("paths" if is_led else None)
 
 
 def test_i2_a_beginning_of_what_is_no_path_covers_it_in_any_workspace(tmp_path: Path) -> None:
