@@ -24,6 +24,7 @@ from support.terminal_process import DEADLINE_SECONDS, Background, clean_environ
 from turngate.runtime import embedded_temporal
 
 ROOT = Path(__file__).parents[2]
+UV = Path(sys.prefix, "bin", "uv")
 
 
 @dataclass(frozen=True)
@@ -455,14 +456,31 @@ def test_an_openid_provider_without_its_extra_is_refused_at_the_start(
     assert not (tmp_path / "data").exists()
 
 
+def play_the_demo(where: Installed, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Play the demo with every gate approved, in a directory of its own."""
+    port = str(embedded_temporal.choose_port())
+    return where.run("turngate", "demo", "--decide", "approve", "--port", port, cwd=directory)
+
+
 def test_the_demo_approved_fixes_the_project(installed: Installed, tmp_path: Path) -> None:
     """With every gate approved by someone other than the starter, the tests pass and there is a commit; both are checked."""
-    played = installed.run(
-        "turngate", "demo", "--decide", "approve", "--port", str(embedded_temporal.choose_port()), cwd=tmp_path
-    )
+    played = play_the_demo(installed, tmp_path)
     assert played.returncode == 0, played.stdout + played.stderr
     assert "approved by demo-operator" in played.stdout
     assert "verified: the tests pass, and there is a commit" in played.stdout
     assert "scripted:" in played.stdout
     assert "Traceback" not in played.stderr
     assert "Warning" not in played.stderr
+
+
+@pytest.mark.exhaustive
+def test_the_demo_works_at_the_lowest_bounds(built: Built, tmp_path: Path) -> None:
+    """With the oldest version of each package that pyproject.toml allows, from an index."""
+    lowest = Installed(tmp_path / "lowest")
+    subprocess.run([UV, "venv", "--python", sys.executable, lowest.prefix], check=True)
+    install = [UV, "pip", "install", "--python", lowest.prefix]
+    oldest = ["--resolution", "lowest-direct", "-r", ROOT / "pyproject.toml", "--extra", "embedded"]
+    subprocess.run([*install, *oldest], check=True)
+    subprocess.run([*install, "--no-deps", built.wheel], check=True)
+    played = play_the_demo(lowest, tmp_path)
+    assert "verified: the tests pass, and there is a commit" in played.stdout, played.stdout + played.stderr
