@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
 from turngate.domain.text.folds import left_out_note
-from turngate.domain.tools.results import Failure, Ok
+from turngate.domain.tools.results import MAX_DEPTH, Failure, Ok, is_deeper
 
 
 class _Block(BaseModel):
@@ -75,7 +75,7 @@ _CELLS_OF_A_TEXT: Final = 50
 """A cell may be as long as this part of a text."""
 
 _UNSHOWABLE: Final[Presentation] = (TextBlock(text="This result cannot be shown here."),)
-"""For values nested deeper, or numbers longer, than Python writes out."""
+"""For values nested deeper than a result may be, and numbers longer than Python writes out."""
 
 
 def default_presentation(result: Ok | Failure) -> Presentation:
@@ -173,10 +173,16 @@ def _cut(block: Block, chars: int, rows: int) -> Block:
 
 
 def _spelled_out(block: Block) -> Block:
-    """Return JSON that will not fit as its text, once: writing out a large value again for each halving takes long."""
-    if isinstance(block, JsonBlock) and len(text := _json_text(block.value)) > MAX_TEXT_CHARS:
-        return TextBlock(text=text)
-    return block
+    """Return JSON that will not fit as its text, once: writing out a large value again for each halving takes long.
+
+    Raises ValueError when it nests too deep: Python 3.14 would write it, in time that grows with the square of the levels.
+    """
+    if not isinstance(block, JsonBlock):
+        return block
+    if is_deeper(block.value, MAX_DEPTH):
+        raise ValueError(f"it nests deeper than {MAX_DEPTH} levels")
+    text = _json_text(block.value)
+    return TextBlock(text=text) if len(text) > MAX_TEXT_CHARS else block
 
 
 def _json_text(value: JsonValue) -> str:
