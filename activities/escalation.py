@@ -34,8 +34,11 @@ class Escalation:
         a decision came in between, and ApplicationError, to be retried when the rung is due.
         """
         async with self._engine.database.write() as conn:
-            request = await requests.get(conn, order.request_id)
-            if request is None or request.run_id != order.run_id or request.status != "pending":
+            seen = await requests.as_opened(conn, order.request_id)
+            if seen is None or seen.changed is not None:  # no one is shown it, and its terms aren't the rule's
+                return
+            request = seen.request
+            if request.run_id != order.run_id or request.status != "pending":
                 return
             due_at = request.rung_at(order.rung)
             if due_at is None or request.rungs_climbed > order.rung:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final, Self
@@ -72,8 +72,8 @@ class Permission:
 class Door:
     """One call at the door. It lives as long as the write transaction that it was opened in.
 
-    ``request``: the last that was opened about the call; None: no person was asked. ``execution``: None while the call was
-    never let through. ``known_tool``: None when this worker's app no longer has it.
+    ``request``: the last that was opened about the call; None: no person was asked. ``request_ids``: of all of them.
+    ``execution``: None while the call was never let through. ``known_tool``: None when this worker's app no longer has it.
     ``findings``: of author's code that was called because an earlier redemption wanted an inspection; None: of none.
     ``end``: how the start of this very attempt ended, of which no one knows whether it took effect; None: it brings no such news.
     ``stored_rules``, ``is_last_open``, ``may_have_happened``: as on record. ``places``: where its paths led
@@ -89,6 +89,7 @@ class Door:
     agent: Agent
     known_tool: Tool | None
     request: Request | None = None
+    request_ids: Collection[str] = ()
     findings: Findings | None = None
     end: UnknownEnd | None = None
     stored_rules: tuple[int, bool]
@@ -123,6 +124,7 @@ class Door:
             agent=agent,
             known_tool=engine.tool(agent, call.tool_name),
             request=_last_request(on_record),
+            request_ids={each.id for each in on_record.requests},
             findings=findings,
             end=end,
             stored_rules=on_record.stored_rules,
@@ -249,9 +251,12 @@ class Door:
             if request.decision_id is not None and request.verb != "approve":
                 decision = await requests.decision(self.conn, request.decision_id)
                 rows += [] if decision is None else [("decisions", vars(decision))]
+            if request.approvals > 1:
+                approvals = await requests.of_request(self.conn, request.id)
+                rows += [("approvals", vars(each)) for each in approvals]
         if execution is not None:
             rows.append(("executions", vars(execution)))
-        different = await evidence.step_difference(self.conn, self.run.id, rows)
+        different = await evidence.call_difference(self.conn, self.call, rows, request_ids=self.request_ids)
         if different is not None:
             why = (
                 f"what lets call {self.call.tool_call_id} run was changed in the database past Turngate, or no one gave it "

@@ -26,7 +26,7 @@ from turngate.store.clock import as_text, from_text, now
 from turngate.store.connection import Connection, note
 from turngate.store.events import events
 from turngate.store.events.row_digests import row_digest
-from turngate.store.evidence import decision_digest, opening_event, running_digest
+from turngate.store.evidence import decision_digest, opening_event, running_digest, shown_digests
 from turngate.store.policy import grants
 from turngate.store.requests import claims, precedents, requests
 from turngate.store.requests.requests import Decision, Request
@@ -58,6 +58,7 @@ async def count_approval(conn: Connection, request: Request, principal: Principa
     payload = {
         "request_id": request.id,
         "content": decision_digest(decision, request.nonce),
+        **shown_digests(request),
         **counts,
         **_who(principal, decision),
         **await _unseen(conn, request, decision),
@@ -350,6 +351,7 @@ def _payload(request: Request, principal: Principal, decision: Decision, status:
         "status": status,
         "at": as_text(decided_at(request, decision)),
         "content": decision_digest(decision, request.nonce),
+        **shown_digests(request),
         "outcome": decision.outcome,
         "digest": request.digest,
         **_who(principal, decision),

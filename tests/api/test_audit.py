@@ -12,11 +12,12 @@ from support.api_server import Api
 from support.engine import until
 from support.event_guards import take_guards_away
 from support.store_app import Desk, desk_on
-from support.stored_requests import live_run
+from support.stored_requests import live_run, request_row
 
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.events import events
+from turngate.store.requests import requests
 
 PAGE = {"Accept": "text/html"}
 
@@ -97,14 +98,15 @@ async def test_the_log_is_filtered_and_paged(desk: Desk) -> None:
         ("ann", "request.commented"),
         ("ann", "request.viewed"),
     ]
+    opened = (None, "request.opened")
     for limit in (1, 3, 200):
         items = await audited(ann, limit=limit, run_id="run_1")
-        assert [(each["actor"], each["type"]) for each in items] == ours
+        assert [(each["actor"], each["type"]) for each in items] == [*ours, opened]
     for wanted, expected in (
         ({"type": "request.*", "actor": "ann"}, ours[2:]),
         ({"type": "*.viewed"}, [ours[1], ours[3]]),
         ({"since": before, "type": "request.*"}, ours),
-        ({"until": before, "type": "request.*"}, []),
+        ({"until": before, "type": "request.*"}, [opened]),
     ):
         assert [(each["actor"], each["type"]) for each in await audited(ann, **wanted)] == expected, wanted
     assert await audited(ann, run_id="system", type="session.*") == []
@@ -161,10 +163,12 @@ async def test_a_chain_that_was_changed_is_reported_as_broken(desk: Desk) -> Non
 async def test_i15_a_planted_request_breaks_its_chain(desk: Desk) -> None:
     """I15: a request that no event opened is reported, by the API and on the page, before anyone has touched it."""
     ann = await desk.person("ann")
-    chain = (await ann.get("/api/v1/audit/chains/run_1")).json()
-    assert chain["problem"] == "requests rq: no event accounts for this row"
-    page = await ann.get("/audit", params={"verify": "run_1"}, headers=PAGE)
-    assert "requests rq: no event accounts for this row" in page.text
+    async with desk.database.write() as conn:
+        await requests.insert_all(conn, [request_row(await live_run(conn, "run_3"), "planted")])
+    chain = (await ann.get("/api/v1/audit/chains/run_3")).json()
+    assert chain["problem"] == "requests planted: no event accounts for this row"
+    page = await ann.get("/audit", params={"verify": "run_3"}, headers=PAGE)
+    assert "requests planted: no event accounts for this row" in page.text
 
 
 async def test_the_page_links_what_happened_and_escapes_all_of_it(desk: Desk) -> None:

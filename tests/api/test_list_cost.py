@@ -11,7 +11,7 @@ from sqlalchemy import update
 from support.api_server import pay, session_for
 from support.html_forms import PostedPage
 from support.sql_census import SqlCensus
-from support.stored_requests import live_run, request_row
+from support.stored_requests import live_run, open_requests, request_row
 from temporalio.client import Client
 
 from turngate.approvals_api.app import create_app
@@ -20,7 +20,7 @@ from turngate.approvals_api.settings import ApiSettings
 from turngate.domain.origins.origin import Origin, Origins
 from turngate.store.database import Database
 from turngate.store.events import events
-from turngate.store.requests import claims, comments, requests
+from turngate.store.requests import claims, comments
 from turngate.store.runs import runs
 from turngate.store.tables import runs as runs_table
 
@@ -72,7 +72,7 @@ async def plant(database: Database, numbers: range) -> None:
             else:
                 child = {} if above is None else {"parent_run_id": above.id, "parent_tool_call_id": "c1"}
                 run = await live_run(conn, f"run_{number}", path=f"agent/{number}", **child)
-            await requests.insert_all(
+            await open_requests(
                 conn,
                 [
                     request_row(

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from support.api_server import serving
 from support.store_app import MANIFEST, desk_on
-from support.stored_requests import live_run, request_row
+from support.stored_requests import live_run, open_requests, request_row
 from support.users import added
 from temporalio.client import Client
 from typer.testing import CliRunner, Result
@@ -20,7 +20,6 @@ from turngate.approvals_api.settings import ApiSettings
 from turngate.cli.main import app as commands
 from turngate.store.access import tokens
 from turngate.store.database import Database
-from turngate.store.requests import requests
 
 Turngate = Callable[..., Awaitable[Result]]
 LONG = "x" * 100_001
@@ -38,7 +37,7 @@ async def turngate(sqlite: Database) -> AsyncIterator[Turngate]:
         run = await live_run(conn, "run_1")
         kinds = {"approval": MANIFEST, "question": question, "outcome": MANIFEST}
         rows = [request_row(run, f"rq_{kind}", kind=kind, manifest=each) for kind, each in kinds.items()]
-        await requests.insert_all(conn, rows)
+        await open_requests(conn, rows)
         wanted = tokens.NewToken(name="desk", scopes=["requests:read", "requests:decide", "runs:write"], owner="grace")
         token = await tokens.issue(conn, wanted)
     nowhere = await Client.connect("127.0.0.1:1", lazy=True)

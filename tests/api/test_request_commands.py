@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from support.api_server import serving
 from support.store_app import MANIFEST
-from support.stored_requests import live_run, request_row
+from support.stored_requests import live_run, open_requests, request_row
 from support.users import added
 from temporalio.client import Client
 from typer.testing import CliRunner, Result
@@ -41,9 +41,9 @@ async def turngate(sqlite: Database) -> AsyncIterator[Turngate]:
         for number in range(4):
             arguments = {**usual, "speed": "express"} if number == 2 else usual
             row = request_row(run, f"rq_{number}", manifest=MANIFEST, input=json.dumps(arguments))
-            await requests.insert_all(conn, [row])
+            await open_requests(conn, [row])
         shared = request_row(run, "rq_two", tool_name="share", manifest=MANIFEST, quorum=2, terms=TERMS)
-        await requests.insert_all(conn, [shared])
+        await open_requests(conn, [shared])
         scopes: list[access.Scope] = ["requests:read", "requests:decide"]
         token = await tokens.issue(conn, tokens.NewToken(name="desk", scopes=scopes, owner="grace"))
     nowhere = await Client.connect("127.0.0.1:1", lazy=True)
@@ -78,7 +78,7 @@ async def test_an_approval_is_withdrawn_before_its_call_starts(turngate: Turngat
         run = await runs.get(conn, "run_1")
         assert run is not None
         slow = request_row(run, "rq_slow", tool_call_id="slow", manifest=MANIFEST, terms='{"grace_seconds": 3600}')
-        await requests.insert_all(conn, [slow])
+        await open_requests(conn, [slow])
         call = calls.Call(
             run_id=run.id, tool_call_id="slow", step=1, position=0, tool_name=slow.tool_name, input=slow.input,
             repeat_key="", disposition="ask", verdict="", digest=slow.digest, policy_version="p", effect="once",
@@ -102,7 +102,7 @@ async def test_a_long_call_is_folded_unless_it_will_run(turngate: Turngate, sqli
         assert run is not None
         of_call = {"manifest": MANIFEST, "preview_kind": "text", "preview": preview, "input": arguments}
         rows = [request_row(run, request_id, **of_call) for request_id in ("rq_read", "rq_no", "rq_yes")]
-        await requests.insert_all(conn, rows)
+        await open_requests(conn, rows)
     folded = await turngate("show", "rq_read")
     assert "some of the call is folded; --whole prints all of it" in folded.stderr
     places = [
@@ -126,7 +126,7 @@ async def test_a_decision_prints_its_result_first_and_short(turngate: Turngate, 
         run = await runs.get(conn, "run_1")
         assert run is not None
         of_call = {"manifest": MANIFEST, "input": json.dumps({"note": "\x1b[2J" + "x" * 5_000, "order": "A-1"})}
-        await requests.insert_all(conn, [request_row(run, name, **of_call) for name in ("rq_short", "rq_shown")])
+        await open_requests(conn, [request_row(run, name, **of_call) for name in ("rq_short", "rq_shown")])
     (line,) = (await turngate("decide", "rq_short", "reject")).stdout.splitlines()
     assert line.startswith("✗ rq_short is rejected: ")
     assert "\x1b" not in line
@@ -170,7 +170,7 @@ async def test_show_prints_the_commands_that_decide_it(turngate: Turngate, sqlit
         assert run is not None
         which = request_row(run, "rq_which", kind="question", manifest=json.dumps(question))
         lost = [request_row(run, f"rq_lost_{number}", kind="outcome", manifest=MANIFEST) for number in range(3)]
-        await requests.insert_all(conn, [which, *lost])
+        await open_requests(conn, [which, *lost])
     offered = {
         "rq_0": ["approve", 'reject --message "…"'],
         "rq_which": ['respond --args \'{"answer": "…"}\'', 'reject --message "…"'],
@@ -222,7 +222,7 @@ async def test_requests_has_the_filters_of_the_inbox(
         run = await runs.get(conn, "run_1")
         assert run is not None
         high = request_row(run, "rq_high", kind="question", **about, **held)
-        await requests.insert_all(conn, [high, request_row(run, "rq_no", manifest=MANIFEST, **ended)])
+        await open_requests(conn, [high, request_row(run, "rq_no", manifest=MANIFEST, **ended)])
     printed = await turngate("requests", *options)
     assert {line.split("\t")[0] for line in printed.stdout.splitlines()} == listed
     assert ("no request matches" in printed.stderr) == (not listed)

@@ -15,7 +15,7 @@ from sqlalchemy import update
 from support.api_server import pay, serving, token_for
 from support.html_forms import Form, PostedPage
 from support.store_app import desk_on
-from support.stored_requests import live_run, request_row
+from support.stored_requests import live_run, open_requests, request_row
 from temporalio.client import Client
 from typer.testing import CliRunner
 
@@ -76,7 +76,7 @@ async def plant(database: Database, *decided: tuple[int, Verb | None], tool: str
                 run, f"rq_{tool}_{place}", tool_call_id=f"{tool}_{place}", tool_name=tool, input=inputs[place],
                 manifest=pay.manifest.model_dump_json(), **ended,
             )  # fmt: skip
-            await requests.insert_all(conn, [row])
+            await open_requests(conn, [row])
 
 
 async def preview(admin: httpx.AsyncClient, rule: str = RULE, **body: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text, update
 from support.api_server import serving
 from support.store_app import Desk, desk_on
-from support.stored_requests import live_run, request_row
+from support.stored_requests import live_run, open_requests, request_row
 from support.users import added
 from temporalio.client import Client
 from typer.testing import CliRunner, Result
@@ -28,7 +28,6 @@ from turngate.domain.runs.failure_classes import MEANINGS, FailureClass
 from turngate.domain.runs.run_filter import RunFilter
 from turngate.store.access import tokens
 from turngate.store.database import Database
-from turngate.store.requests import requests
 from turngate.store.runs import runs
 from turngate.store.tables import runs as runs_table
 from turngate.text.run_words import WAITS_FOR, by_cause
@@ -206,7 +205,7 @@ async def plant_request(conn: Any, run: runs.Run) -> None:
         repeat_key="", disposition="ask", verdict="", digest="d", policy_version="p", effect="once",
     )  # fmt: skip
     await calls.insert_planned(conn, [call])
-    await requests.insert_all(conn, [row])
+    await open_requests(conn, [row])
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import update
 from support.api_server import pay, serving, token_for
+from support.changed_rows import change_request
 from support.html_forms import PostedPage
 from support.store_app import desk_on
-from support.stored_requests import live_run, request_row
+from support.stored_requests import live_run, open_requests, request_row
 from temporalio.client import Client
 from typer.testing import CliRunner
 
@@ -22,7 +22,6 @@ from turngate.approvals_api.settings import ApiSettings
 from turngate.cli.main import app as cli
 from turngate.domain.policy.policy import Verdict
 from turngate.runtime.temporal_client import data_converter
-from turngate.store import tables
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.events import events
@@ -63,12 +62,7 @@ async def plant(database: Database, *inputs: str, run_id: str = "run_1", started
             )
             for place, text in enumerate(inputs)
         ]  # fmt: skip
-        await requests.insert_all(conn, rows)
-
-
-async def change(database: Database, request_id: str, **values: Any) -> None:
-    async with database.write() as conn:
-        await conn.execute(update(tables.requests).where(tables.requests.c.id == request_id).values(**values))
+        await open_requests(conn, rows)
 
 
 async def statuses(database: Database, count: int) -> list[str]:
@@ -135,13 +129,13 @@ async def test_nothing_that_waits_is_answered_unless_its_giver_says_so(
 async def test_i10_the_giver_decides_only_what_they_may(database: Database, operator: httpx.AsyncClient) -> None:
     """Four eyes, a claim, the end of its time and another run hold; high risk, quorum and a strict rule aren't covered."""
     await plant(database, *[FIVE] * 8)
-    await change(database, "rq_1", not_by="ann")
+    await change_request(database, "rq_1", not_by="ann")
     async with database.write() as conn:
         await claims.claim(conn, "rq_2", by="bea", seconds=600, take_over=False)
-    await change(database, "rq_3", expires_at=as_text(now()))
-    await change(database, "rq_4", risk="high")
-    await change(database, "rq_5", quorum=2)
-    await change(database, "rq_6", rule="strict")
+    await change_request(database, "rq_3", expires_at=as_text(now()))
+    await change_request(database, "rq_4", risk="high")
+    await change_request(database, "rq_5", quorum=2)
+    await change_request(database, "rq_6", rule="strict")
     answer = await decide(operator, EXACT)
     problems = {each["request_id"]: (each["problem"] or {}).get("code") for each in answer.json()["answered"]}
     assert problems == {"rq_1": "not_eligible", "rq_2": "claimed", "rq_3": "request_expired", "rq_7": None}

@@ -18,7 +18,7 @@ from bench.figures import Figure, MeasurementError, milliseconds, percentile
 from bench.scale import Scale
 from sqlalchemy import text
 from support.api_server import serving, session_for, token_for
-from support.stored_requests import live_run
+from support.stored_requests import live_run, open_requests
 from temporalio.client import Client
 
 from turngate.approvals_api.app import ApiSettings, create_app
@@ -177,7 +177,7 @@ async def _beat(database: Database, ended: list[str]) -> None:
                 requests.Ending(status="approved", at=now(), decision_id=word.id, verb="approve", by="operator"),
             )
             await requests.settle(conn, expired.id, requests.Ending(status="expired", at=now()))
-            await requests.insert_all(
+            await open_requests(
                 conn, [_request(decided.run_id, TRAFFIC + len(ended) + number, manifest) for number in range(2)]
             )
             ended.extend([decided.id, expired.id])
@@ -191,7 +191,7 @@ async def seed(conn: Connection, pending: int) -> None:
         run_id = f"run_{secrets.token_hex(12)}"
         await live_run(conn, run_id, task="Tidy the invoices.")
         await runs.advance(conn, run_id, step=1)
-        await requests.insert_all(
+        await open_requests(
             conn, [_request(run_id, number, manifest) for number in range(first, min(first + PER_RUN, pending))]
         )
 

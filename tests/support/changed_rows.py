@@ -7,19 +7,16 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sqlalchemy import Row, Table, select, update
+from sqlalchemy import ColumnElement, Row, Table, select, update
 from support.event_guards import writable_events
 
 from turngate.domain.runs.event_chain import chain_hash
 from turngate.store.database import Connection, Database
-from turngate.store.events.row_digests import row_digest
+from turngate.store.events.row_digests import DIGEST_CHARS, row_digest
 from turngate.store.runs import calls, runs
 from turngate.store.tables import calls as calls_table
 from turngate.store.tables import events, requests
 from turngate.store.tables import runs as run_rows
-
-OPENED = {"content": "request", "terms": "terms"}
-"""Digests in the event that opens a request, and the kinds that they are of."""
 
 
 @asynccontextmanager
@@ -31,28 +28,46 @@ async def changed(database: Database, table: Table, row: dict[str, Any], **value
     this = [table.c[name] == value for name, value in row.items()]
     async with database.write() as conn:
         before = (await conn.execute(table.select().where(*this))).mappings().one()
-        await conn.execute(update(table).where(*this).values(**values))
-        logged = await _log_again(conn, {**before, **values}) if table is requests else []
+        await _change(conn, table, this, values)
     yield
     async with database.write() as conn:
-        await conn.execute(update(table).where(*this).values(**{name: before[name] for name in values}))
-        await _write_payloads(conn, {each: each.payload for each in logged})
+        await _change(conn, table, this, {name: before[name] for name in values})
 
 
-async def _log_again(conn: Connection, request: Mapping[str, Any]) -> list[Row[Any]]:
-    """Let the events that opened and decided a request say what its row is now; returns these events as they were."""
+async def change_request(database: Database, request_id: str, **values: Any) -> None:
+    """Change a request for good, as if it had been opened and decided like that."""
+    async with database.write() as conn:
+        await _change(conn, requests, [requests.c.id == request_id], values)
+
+
+async def log_requests_again(conn: Connection) -> None:
+    """Let the events of all requests say what their rows are now."""
+    for each in (await conn.execute(select(requests))).mappings().all():
+        await _log_again(conn, each)
+
+
+async def _change(conn: Connection, table: Table, this: Sequence[ColumnElement[bool]], values: dict[str, Any]) -> None:
+    await conn.execute(update(table).where(*this).values(**values))
+    if table is requests:
+        await _log_again(conn, (await conn.execute(select(requests).where(*this))).mappings().one())
+
+
+async def _log_again(conn: Connection, request: Mapping[str, Any]) -> None:
+    """Let the events that opened and decided a request say what its row is now."""
     mentions = events.c.payload.contains(f'"request_id":"{request["id"]}"')
-    kinds = events.c.type.in_(("request.opened", "request.decided"))
-    logged = list((await conn.execute(select(events).where(kinds, mentions).order_by(events.c.seq))).all())
+    kinds = events.c.type.in_(("request.opened", "request.decided", "request.approved_once"))
+    logged = (await conn.execute(select(events).where(kinds, mentions).order_by(events.c.seq))).all()
+    content, terms = (row_digest(kind, request, request["nonce"] or "") for kind in ("request", "terms"))
+    decided = {"shown": content[:DIGEST_CHARS], "terms": terms}
     of_kind = {
-        "request.opened": {kind: row_digest(of, request, request["nonce"] or "") for kind, of in OPENED.items()},
-        "request.decided": {"at": request["decided_at"]},
+        "request.opened": {"content": content, "terms": terms},
+        "request.approved_once": decided,
+        "request.decided": {**decided, "at": request["decided_at"]},
     }
-    changed_payloads = {each: json.loads(each.payload) | of_kind[each.type] for each in logged}
+    payloads = {each: json.loads(each.payload) | of_kind[each.type] for each in logged}
     await _write_payloads(
-        conn, {each: json.dumps(payload, separators=(",", ":")) for each, payload in changed_payloads.items()}
+        conn, {each: json.dumps(payload, separators=(",", ":")) for each, payload in payloads.items()}
     )
-    return logged
 
 
 async def _write_payloads(conn: Connection, payloads: Mapping[Row[Any], str]) -> None:

@@ -15,6 +15,7 @@ from turngate.store import tables
 from turngate.store.clock import as_text
 from turngate.store.database import Connection
 from turngate.store.events import events
+from turngate.store.evidence import opening_event
 from turngate.store.requests import precedents, requests
 
 OPERATOR = "ada"
@@ -79,7 +80,7 @@ async def plant(conn: Connection, filling: Filling) -> None:
         await _put_run(put, filling, run)
     for name, differs in _requests(filling).items():
         about_arguments = name in {"approval", "outcome", "edited"}
-        await _put_request(put, filling, name, {**({} if about_arguments else filling.brief), **differs})
+        await _put_request(conn, put, filling, name, {**({} if about_arguments else filling.brief), **differs})
     for seq, name in enumerate(("approved", "edited", "rejected"), 1):
         await _put_precedent(conn, seq, f"rq_{name}")
     await put(tables.users, name=OPERATOR, role="admin", password_hash="none that fits")
@@ -165,7 +166,7 @@ async def _put_run(put: Put, filling: Filling, run: str) -> None:
         await _put_calls(put, filling, f"run_{run}")
 
 
-async def _put_request(put: Put, filling: Filling, name: str, columns: dict[str, Any]) -> None:
+async def _put_request(conn: Connection, put: Put, filling: Filling, name: str, columns: dict[str, Any]) -> None:
     of_another = "tool_call_id" in columns  # a request that replaces an earlier one has the same call
     at = {"run_id": columns.pop("run_id", "run_asking"), "tool_call_id": columns.pop("tool_call_id", f"call_{name}")}
     is_open = "status" not in columns
@@ -174,7 +175,10 @@ async def _put_request(put: Put, filling: Filling, name: str, columns: dict[str,
         if "input" in columns:
             call |= {"input": columns["input"], "edited_input": None}
         await put(tables.calls, **at, **call)
-    await put(tables.requests, id=f"rq_{name}", **at, **columns)
+    await put(tables.requests, id=f"rq_{name}", rungs_climbed=0, **at, **columns)
+    request = await requests.get(conn, f"rq_{name}")
+    if is_open and request is not None:
+        await events.append(conn, request.run_id, [opening_event(request)])
     if columns.get("decision_id"):
         outcome = "happened" if name == "resolved" else None
         await put(tables.decisions, id=name, request_id=f"rq_{name}", verb=columns["verb"], outcome=outcome)

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 from support.api_server import session_for, token_for
-from support.stored_requests import live_run, request_row
+from support.stored_requests import live_run, open_requests, request_row
 from temporalio.client import Client
 
 from turngate.approvals_api.app import create_app
@@ -25,7 +25,6 @@ from turngate.runtime.temporal_client import data_converter
 from turngate.store.access import sessions, tokens
 from turngate.store.database import Database
 from turngate.store.events import events
-from turngate.store.requests import requests
 from turngate.store.runs import runs
 
 URL = "http://127.0.0.1"
@@ -70,13 +69,15 @@ class Desk:
     async def put(self, run: runs.Run, request_id: str = "rq", **changes: Any) -> str:
         """Open a request; returns its address."""
         async with self.database.write() as conn:
-            await requests.insert_all(conn, [request_row(run, request_id, manifest=MANIFEST, **changes)])
+            await open_requests(conn, [request_row(run, request_id, manifest=MANIFEST, **changes)])
         return f"/api/v1/requests/{request_id}"
 
     async def events(self, run_id: str = "run_1") -> list[tuple[str, dict[str, Any]]]:
+        """The run's events after the openings of its requests, as :meth:`put` writes them."""
         async with self.database.read() as conn:
             assert await events.chain_break(conn, run_id) is None
-            return [(event.type, event.payload) for event in await events.after(conn, 0, run_id=run_id)]
+            stored = await events.after(conn, 0, run_id=run_id)
+        return [(event.type, event.payload) for event in stored if event.type != "request.opened"]
 
 
 MANIFEST = '{"name":"pay","description":"","kind":"local","parameters":{"type":"object"},"success":{},"effect":"once"}'

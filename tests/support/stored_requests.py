@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from turngate.domain.conversation.messages import user_message
@@ -9,6 +10,8 @@ from turngate.domain.requests import RequestKind
 from turngate.domain.runs.inbox import urgent_at
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
+from turngate.store.events import events
+from turngate.store.evidence import opening_event
 from turngate.store.requests import requests
 from turngate.store.runs import messages, new_run, runs
 
@@ -41,6 +44,14 @@ def request_row(run: runs.Run, request_id: str, *, kind: RequestKind = "approval
     expires_at = None if row["expires_at"] is None else from_text(row["expires_at"])
     urgent = urgent_at(from_text(row["created_at"]), expires_at, row["risk"])
     return requests.Request(**{"urgent_at": as_text(urgent), **row})
+
+
+async def open_requests(conn: Connection, opened: Sequence[requests.Request]) -> None:
+    """Insert requests of one run; those that wait with the event of their opening, as planning does."""
+    await requests.insert_all(conn, opened)
+    waiting = [each for each in opened if each.status == "pending"]
+    if waiting:
+        await events.append(conn, waiting[0].run_id, [opening_event(each) for each in waiting])
 
 
 async def live_run(

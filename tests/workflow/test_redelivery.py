@@ -5,22 +5,29 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from sqlalchemy import update
-from support.engine import ListModel, Stack, call, says, stack, until
+from sqlalchemy import delete, insert, update
+from support.engine import OPERATOR, ListModel, Stack, call, person, says, stack, until
 from support.tools import Bench
 from temporalio.client import Client
 
+from turngate import Policy, Rule
 from turngate.approvals_api.recovery import redelivery
+from turngate.approvals_api.requests import decide
+from turngate.domain.errors import ConflictError
 from turngate.domain.requests import Verb
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import executions, runs
-from turngate.store.tables import metadata
+from turngate.store.tables import approvals, metadata
 
 
 def paying() -> ListModel:
     return ListModel(says(call("pay", '{"cents": 5}', "c1")), says("Done."))
+
+
+def asking(**terms: object) -> Policy:
+    return Policy(rule=[Rule.model_validate({"name": "asked", "verdict": "ask", "tools": ["pay"], **terms})])
 
 
 async def lose_the_update(engine: Stack, run: runs.Run, verb: Verb) -> requests.Request:
@@ -81,6 +88,65 @@ async def test_i15_an_answer_that_no_one_gave_starts_nothing(
         assert (ended.status, ended.error_class) == ("failed", "configuration")
         assert "what lets call c1 run was changed in the database" in ended.reason
         assert bench.paid == []
+
+
+@pytest.mark.parametrize("stays", [True, False])
+async def test_i15_an_approval_that_is_only_a_row_does_not_count(
+    client: Client, sqlite: Database, bench: Bench, stays: bool
+) -> None:
+    """I15: of two people who must approve, one is only a row in the table: nothing runs, also once the row is gone again."""
+    two = {"working": False, "policy": asking(quorum=2), "tampered": "an approval is added"}
+    async with stack(client, sqlite, bench.pay, model=paying(), **two) as engine:
+        async with engine.worker():
+            run = await engine.start()
+            request = await engine.request(run)
+            await engine.idle(run)
+        forged = {"request_id": request.id, "decided_by": "the-ceo", "decision_id": "forged", "message": ""}
+        async with sqlite.write() as conn:
+            await conn.execute(insert(approvals).values(**forged, created_at=request.created_at))
+        await engine.decide(request, "approve")
+        if not stays:
+            async with sqlite.write() as conn:
+                await conn.execute(delete(approvals).where(approvals.c.decision_id == "forged"))
+        async with engine.worker():
+            ended = await engine.ended(run)
+        assert (ended.status, ended.error_class, "approvals" in ended.reason) == ("failed", "configuration", True)
+        assert bench.paid == []
+
+
+async def test_i15_an_approval_that_was_taken_back_starts_nothing(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I15: the request that asks again was deleted from the table: the approval before it lets nothing run."""
+    policy = asking(grace_seconds=600)
+    async with stack(client, sqlite, bench.pay, model=paying(), policy=policy, tampered="a row is gone") as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await engine.decide(request, "approve")
+        again = await decide.withdraw_approval(engine.services, OPERATOR, request.id)
+        table = metadata.tables["requests"]
+        async with sqlite.write() as conn:
+            await conn.execute(delete(table).where(table.c.id == again))
+        await engine.services.gateway.tell_decided_again(run.id, again)
+        ended = await engine.ended(run)
+        assert (ended.status, f"requests {again}: the row is missing" in ended.reason) == ("failed", True)
+        assert bench.paid == []
+
+
+async def test_i15_terms_that_no_rung_wrote_let_no_one_decide(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I15: a request whose row says that it climbed, to terms of someone else's, is not shown, decided or climbed on."""
+    policy = asking(people=["ann"])
+    async with stack(client, sqlite, bench.pay, model=paying(), policy=policy, tampered="a row is changed") as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        table = metadata.tables["requests"]
+        async with sqlite.write() as conn:
+            forged = update(table).where(table.c.id == request.id)
+            await conn.execute(forged.values(rungs_climbed=1, terms=request.terms.replace("ann", "eve")))
+            seen = await requests.as_opened(conn, request.id)
+        assert (seen is not None, seen and seen.changed) == (True, "rungs_climbed")
+        with pytest.raises(ConflictError, match="column rungs_climbed"):
+            await engine.decide(request, "approve", by=person("eve"))
 
 
 async def test_i5_decisions_are_looked_at_once_a_few_seconds_after_they_were_made(

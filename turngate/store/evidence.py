@@ -36,10 +36,11 @@ from turngate.domain.tools.tool import ToolManifest
 from turngate.store.database import Connection
 from turngate.store.events import audit
 from turngate.store.events.events import SYSTEM, NewEvent
-from turngate.store.events.row_digests import Row, changed_column, row_digest, secret_of, text_digest
+from turngate.store.events.row_digests import DIGEST_CHARS, Row, changed_column, row_digest, secret_of, text_digest
 from turngate.store.requests.requests import Decision, Request
 from turngate.store.runs import messages, overrides, steps, whole_results
 from turngate.store.runs.calls import Call
+from turngate.store.storable import stored_digest
 from turngate.store.tables import events, metadata, requests, runs
 from turngate.store.tables.evidence import (
     CONTENT,
@@ -125,6 +126,12 @@ def decision_digest(decision: Decision, nonce: str) -> str:
     return row_digest("decision", vars(decision), nonce)
 
 
+def shown_digests(request: Request) -> dict[str, str]:
+    """Return the digests of what a person was shown and on which terms, for the event of what they sent."""
+    content = stored_digest(request_values(request), request.nonce)
+    return {"shown": content, "terms": text_digest(request.terms, request.nonce)}
+
+
 def request_values(request: Request) -> dict[str, object]:
     """Return what :func:`request_digest` is over, by name."""
     return {name: getattr(request, name) for name in DIGESTS["request"].columns}
@@ -177,34 +184,53 @@ async def rows_difference(
     """
     types = OF_RUNS if any(table == "runs" for table, _row in rows) else ()
     named, nonces = await audit.naming(conn, _ids(rows), chains=chains, types=types)
-    return _first_of_rows(rows, named, ("", secret_of(conn), *nonces))
+    ledger = Ledger(of_run=TABLES[rows[0][0]].of_run)
+    return ledger.first_of_rows(rows, named, ("", secret_of(conn), *nonces))
 
 
-async def step_difference(conn: Connection, run_id: str, rows: Sequence[tuple[str, Row]]) -> ChainBreak | None:
-    """Compare rows of a run's newest step, as :func:`rows_difference` does, with that step's events.
+async def call_difference(
+    conn: Connection, call: Call, rows: Sequence[tuple[str, Row]], *, request_ids: Collection[str]
+) -> ChainBreak | None:
+    """Compare rows about a call with the events of its step, as :func:`rows_difference` does.
 
-    If these don't account for the rows, all of the run's events are read: a row may belong to an earlier step.
+    ``rows``: the call's, and those that let it start, among them its execution, if it has one. ``request_ids``: of all requests
+    that the store has about it; another one in the log was taken out. If the step's events don't account for all that, all of
+    the run's are read: the call may be of an earlier step.
     """
-    named, nonces = await audit.naming_in_newest_step(conn, _ids(rows), run_id=run_id)
-    if _first_of_rows(rows, named, ("", secret_of(conn), *nonces)) is None:
+    read = await audit.naming_in_newest_step(conn, _ids(rows), run_id=call.run_id)
+    if _of_call(conn, call, rows, request_ids, *read) is None:
         return None
-    return await rows_difference(conn, rows, chains=[run_id])
+    read = await audit.naming(conn, _ids(rows), chains=[call.run_id])
+    return _of_call(conn, call, rows, request_ids, *read)
+
+
+def _of_call(
+    conn: Connection,
+    call: Call,
+    rows: Sequence[tuple[str, Row]],
+    request_ids: Collection[str],
+    named: Sequence[ChainedEvent],
+    nonces: Collection[str],
+) -> ChainBreak | None:
+    ledger = Ledger(of_run=True)
+    different = ledger.first_of_rows(rows, named, ("", secret_of(conn), *nonces))
+    if different is not None:
+        return different
+    tables = [table for table, _row in rows]
+    for row in (row for table, row in rows if table == "requests" and row["approvals"] > 1):
+        if tables.count("approvals") != row["approvals"]:
+            return _differs(None, f"requests {row['id']}, approvals: it is not the number of people who approved it")
+    for (table, row_id), values in ledger.values.items():
+        is_lacking = table == "executions" and row_id == call.tool_call_id and table not in tables
+        if table == "requests" and row_id not in request_ids and "tool_call_id" in values:
+            is_lacking = values["tool_call_id"].value == call.tool_call_id
+        if is_lacking:
+            return _differs(next(iter(values.values())).event, f"{table} {row_id}: the row is missing")
+    return None
 
 
 def _ids(rows: Sequence[tuple[str, Row]]) -> set[str]:
     return {str(row[name])[: TABLES[table].key_chars] for table, row in rows for name in TABLES[table].key}
-
-
-def _first_of_rows(
-    rows: Sequence[tuple[str, Row]], named: Sequence[ChainedEvent], keys: Sequence[str]
-) -> ChainBreak | None:
-    ledger = Ledger(of_run=TABLES[rows[0][0]].of_run)
-    for event in named:
-        ledger.add(event)
-    for table, row in rows:
-        for different in (*ledger.of_row(table, row, keys), *ledger.unaccounted(table, row)):
-            return different
-    return None
 
 
 async def first_in_store(conn: Connection, ledger: Ledger) -> ChainBreak | None:
@@ -279,6 +305,7 @@ class Ledger:
     digests: dict[tuple[str, str], _Digest] = field(default_factory=dict)
     optional: set[tuple[str, str]] = field(default_factory=set)
     erased_runs: set[str] = field(default_factory=set)
+    contradictions: list[ChainBreak] = field(default_factory=list)
 
     def add(self, event: ChainedEvent) -> None:
         """Take the log's next event."""
@@ -318,8 +345,23 @@ class Ledger:
         if digested is None:
             return
         for row_id, digest in of_rows.items():
-            if digested.newest or (kind, row_id) not in self.digests:
+            known = self.digests.get((kind, row_id))
+            if digested.newest or known is None:
                 self.digests[kind, row_id] = _Digest(place, digest)
+            elif known.digest[:DIGEST_CHARS] != digest[:DIGEST_CHARS]:
+                problem = f"{digested.table} {row_id}: it was not as {known.event.type} wrote it"
+                self.contradictions.append(_differs(place, problem))
+
+    def first_of_rows(
+        self, rows: Sequence[tuple[str, Row]], named: Sequence[ChainedEvent], keys: Sequence[str]
+    ) -> ChainBreak | None:
+        """Take the events that name some rows, and compare these with them. ``keys``: as :meth:`of_row` has them."""
+        for event in named:
+            self.add(event)
+        for table, row in rows:
+            for different in (*self.contradictions, *self.of_row(table, row, keys), *self.unaccounted(table, row)):
+                return different
+        return None
 
     async def first_difference(self, conn: Connection) -> ChainBreak | None:
         """Compare the rows that belong to no run; a table's rows are read in batches."""
@@ -475,6 +517,7 @@ class _RunEvidence:
 
     def differences(self) -> Iterator[ChainBreak]:
         """Yield what differs."""
+        yield from self.ledger.contradictions
         if self.lacks_words is not None:
             yield _differs(self.lacks_words, "its words are missing, and no event says that they were erased")
         keys = self.keys if self.erased is None else ()

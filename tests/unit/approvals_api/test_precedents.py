@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from sqlalchemy import delete, func, insert, select
 from support.planted_precedents import TOOLS, planted, store, twins
-from support.stored_requests import live_run, request_row
+from support.stored_requests import live_run, open_requests, request_row
 
 from turngate.approvals_api.requests.precedents import precedent_of
 from turngate.domain.digest import repeat_key
 from turngate.domain.likeness import features
 from turngate.store.database import Connection, Database
-from turngate.store.requests import precedents, requests
+from turngate.store.requests import precedents
 from turngate.store.tables import decisions, precedent_features
 from turngate.store.tables import precedents as precedents_table
 from turngate.store.tables import requests as requests_table
@@ -66,7 +66,7 @@ async def test_of_the_same_call_one_of_each_verb_comes_first(database: Database)
     """Ten approvals of the same call don't hide that it was rejected once, nor the next nearest call."""
     async with database.write() as conn:
         run = await live_run(conn, "run_same")
-        await requests.insert_all(conn, [request_row(run, f"rq_{n}", input=ALIKE) for n in range(1, 13)])
+        await open_requests(conn, [request_row(run, f"rq_{n}", input=ALIKE) for n in range(1, 13)])
         same = [
             precedents.Decided(seq=n, request_id=f"rq_{n}", tool_name="pay", input=ALIKE, verb="approve")
             for n in range(1, 13)
@@ -92,7 +92,7 @@ async def test_other_requests_that_ask_for_the_same_call_are_counted(database: D
         waiting = [request_row(each, f"rq_{each.id}", input=ALIKE, repeat_key=key) for each in (run, other)]
         ended = request_row(run, "rq_ended", input=ALIKE, repeat_key=key, status="expired")
         unlike = request_row(run, "rq_unlike", input="{}", repeat_key=repeat_key("pay", "{}"))
-        await requests.insert_all(conn, [*waiting, ended, unlike])
+        await open_requests(conn, [*waiting, ended, unlike])
         precedent = await precedent_of(conn, "rq_run_a", "pay", '{ "cents":5 }')
     assert (precedent.waiting_alike, precedent.waiting) == (1, "One other request waits for the same call.")
 

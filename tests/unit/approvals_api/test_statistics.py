@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import insert
 from support.planted_pages import pages_of
 from support.planted_text import Filling
-from support.stored_requests import AT, live_run, request_row
+from support.stored_requests import AT, live_run, open_requests, request_row
 
 from turngate.approvals_api.http.authentication import SESSION_COOKIE
 from turngate.approvals_api.requests.statistics import MOST_ENDED, Decisions, Statistics, how_people_decide
@@ -29,7 +29,7 @@ from turngate.wire.orders import DecisionOrder
 
 async def end(conn: Connection, run: Run, request_id: str, verb: Verb | None, *, after: int, **more: Any) -> None:
     """Insert a request that ended so many seconds after it was opened. ``verb`` None: it expired."""
-    await requests.insert_all(conn, [request_row(run, request_id, **more)])
+    await open_requests(conn, [request_row(run, request_id, **more)])
     status = "expired" if verb is None else STATUS_OF_VERB[verb]
     by = {} if verb is None else {"decision_id": f"d_{request_id}", "verb": verb, "by": "ann"}
     ending = requests.Ending(status=status, at=AT + timedelta(seconds=after), **by)  # type: ignore[arg-type]
@@ -47,7 +47,7 @@ async def test_decisions_are_counted_per_tool_and_rule(database: Database) -> No
         await end(conn, run, "e", None, after=9_000)
         await end(conn, run, "f", "respond", after=5, rule="four-eyes")
         await end(conn, run, "g", "respond", after=5, kind="question")
-        await requests.insert_all(conn, [request_row(run, "h")])
+        await open_requests(conn, [request_row(run, "h")])
         for request_id, state in (("a", "failed"), ("b", "succeeded"), ("c", "unknown"), ("d", "failed")):
             call = {"run_id": run.id, "tool_call_id": f"call of {request_id}", "state": state, "digest": "d"}
             more = {"idempotency_key": request_id, "attempts": 1, "started_at": as_text(AT)}
@@ -79,7 +79,7 @@ async def test_an_approval_that_was_taken_back_is_no_approval(database: Database
             assert first is not None
             if reason:
                 again = replace(request_row(run, requests.again_id(first)), reason=reason)
-                await requests.insert_all(conn, [replace(again, tool_call_id=first.tool_call_id)])
+                await open_requests(conn, [replace(again, tool_call_id=first.tool_call_id)])
         decisions = await how_people_decide(conn)
     (row,) = decisions.rows
     assert (row.count, row.approved, row.taken_back) == (3, 2, 1)
@@ -97,7 +97,7 @@ async def test_only_the_newest_approvals_count(database: Database) -> None:
         ended[0] = request_row(
             run, "rq_oldest", tool_name="old", status="rejected", verb="reject", decided_at=as_text(AT)
         )
-        await requests.insert_all(conn, ended)
+        await open_requests(conn, ended)
         (row,) = (await how_people_decide(conn)).rows
     assert (row.tool_name, row.rejected) == ("pay", MOST_ENDED)
 

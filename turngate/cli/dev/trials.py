@@ -17,6 +17,7 @@ from turngate.domain.conversation.messages import Message, ToolCallPart, user_me
 from turngate.domain.policy.policy import Verdict
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
+from turngate.store.events import events
 from turngate.store.requests import requests
 from turngate.store.runs import calls
 from turngate.store.runs.messages import StoredMessage
@@ -108,6 +109,7 @@ async def _as_people_see_it(engine: Engine, new: NewRun, planned: PlannedStep) -
             await _open(conn, new)
             await calls.insert_planned(conn, planned.calls)
             await requests.insert_all(conn, planned.requests)
+            await events.append(conn, new.id, planned.events)
             detail = await request_detail(conn, planned.requests[0].id)
             raise _RollBackError
     if detail is None:  # pragma: no cover - as above

@@ -15,6 +15,7 @@ from sqlalchemy import (
     BindParameter,
     Column,
     ColumnElement,
+    ScalarSelect,
     Select,
     and_,
     bindparam,
@@ -46,6 +47,7 @@ from turngate.store.database import Connection
 from turngate.store.events.row_digests import changed_column
 from turngate.store.joined import parts
 from turngate.store.tables import approvals, calls, decisions, events, executions, requests, runs
+from turngate.store.tables.evidence import CLIMBS
 from turngate.store.texts import among, beginning_of, is_sealed, listed, times
 from turngate.store.together import Together, Writes
 from turngate.wire.orders import DecisionOrder
@@ -241,26 +243,32 @@ _OF_CALL = (
     .where(requests.c.run_id == bindparam("of_run"), requests.c.tool_call_id == bindparam("call"))
     .order_by(requests.c.created_at, requests.c.id)
 )
-_OPENED = (
-    select(events.c.payload)
-    .join(runs, runs.c.id == events.c.run_id)
-    .where(
-        events.c.run_id == requests.c.run_id,
-        events.c.type == literal_column("'request.opened'"),
-        events.c.payload.contains(literal('"request_id":"') + requests.c.id + '"'),
-        runs.c.erasure_id.is_(None),  # what is erased isn't as it was
+
+
+def _newest_payload(*types: str) -> ScalarSelect[str]:
+    """Return the payload of the newest event of these types about a request, as a column of a query."""
+    return (
+        select(events.c.payload)
+        .where(
+            events.c.run_id == requests.c.run_id,
+            or_(*(events.c.type == literal_column(f"'{each}'") for each in types)),
+            events.c.payload.contains(literal('"request_id":"') + requests.c.id + '"'),
+        )
+        .order_by(events.c.run_seq.desc())  # a request that waits is among the run's newest
+        .limit(1)
+        .correlate(requests)
+        .scalar_subquery()
     )
-    .order_by(events.c.run_seq.desc())  # a request that waits is among the run's newest
-    .limit(1)
-    .correlate(requests)
-    .scalar_subquery()
-)
-"""The payload of the event that opened a request, as a column of a query."""
-_WITH_OPENED = select(requests, _OPENED).where(requests.c.id == bindparam("request"))
-_PENDING_WITH_OPENED = select(requests, _OPENED).where(_PENDING).order_by(requests.c.urgent_at, requests.c.id)
+
+
+_OPENED = _newest_payload("request.opened")
+_NEWEST = _newest_payload("request.opened", *CLIMBS)
+_OPENING = select(_OPENED).where(requests.c.id == bindparam("request"))
+_WITH_OPENED = select(requests, _NEWEST).where(requests.c.id == bindparam("request"))
+_PENDING_WITH_OPENED = select(requests, _NEWEST).where(_PENDING).order_by(requests.c.urgent_at, requests.c.id)
 _INSERT_DECISION = insert(decisions)
 _WITH_DECISION = (
-    select(requests, decisions, _OPENED)
+    select(requests, decisions, _NEWEST)
     .select_from(requests.outerjoin(decisions, decisions.c.id == bindparam("decided")))
     .where(requests.c.id == bindparam("request"))
 )
@@ -648,34 +656,38 @@ def _doubts(row: RowMapping) -> Doubts:
 
 
 class AsOpened(NamedTuple):
-    """A request, and the column of it that was changed since it was opened; None: none was."""
+    """A request, and the column of it that was changed since it was opened; None: none was. Of what is erased, all are."""
 
     request: Request
     changed: str | None
 
     @classmethod
-    def of(cls, row: Any) -> Self:
-        """Compare a request with the event that opened it. ``row``: its columns first, and the event's payload last."""
+    async def of(cls, conn: Connection, row: Any) -> Self:
+        """Compare a request with the events that opened it and changed its terms. ``row``: its columns first, `_NEWEST` last."""
         (columns,) = parts(row, requests)
-        request, payload = Request(**columns or {}), json.loads(row[-1] or "{}")
-        nonces, changed = [request.nonce], None
-        if "content" in payload:
-            changed = changed_column("request", vars(request), nonces, payload["content"])
-            if changed is None and request.rungs_climbed == 0:
-                changed = changed_column("terms", vars(request), nonces, payload["terms"])
-        return cls(request, changed)
+        request, newest = Request(**columns or {}), json.loads(row[-1] or "{}")
+        opened, nonces = newest, [request.nonce]
+        if "rung" in newest:
+            (payload,) = (await conn.execute(_OPENING, {"request": request.id})).one()
+            opened = json.loads(payload or "{}")
+        if "content" not in opened:
+            return cls(request, "id")
+        if request.rungs_climbed != newest.get("rung", 0):
+            return cls(request, "rungs_climbed")
+        changed = changed_column("request", vars(request), nonces, opened["content"])
+        return cls(request, changed or changed_column("terms", vars(request), nonces, newest["terms"]))
 
 
 async def as_opened(conn: Connection, request_id: str) -> AsOpened | None:
     """Return a request with what of it was changed since it was opened, or None."""
     row = (await conn.execute(_WITH_OPENED, {"request": request_id})).one_or_none()
-    return None if row is None else AsOpened.of(row)
+    return None if row is None else await AsOpened.of(conn, row)
 
 
 async def changed_pending(conn: Connection, *, limit: int) -> list[AsOpened]:
     """Return the pending requests that were changed since they were opened, of the first ``limit`` ones in the inbox."""
     rows = (await conn.execute(_PENDING_WITH_OPENED.limit(limit))).all()
-    return [each for each in map(AsOpened.of, rows) if each.changed is not None]
+    return [each for each in [await AsOpened.of(conn, row) for row in rows] if each.changed is not None]
 
 
 async def with_decision(conn: Connection, request_id: str, decision_id: str) -> tuple[AsOpened | None, Decision | None]:
@@ -687,7 +699,7 @@ async def with_decision(conn: Connection, request_id: str, decision_id: str) -> 
     if row is None:
         return None, await decision(conn, decision_id)
     _request, stored = parts(row, requests, decisions)
-    return AsOpened.of(row), None if stored is None else Decision(**stored)
+    return await AsOpened.of(conn, row), None if stored is None else Decision(**stored)
 
 
 async def hold(conn: Connection, request_id: str) -> Request | None:

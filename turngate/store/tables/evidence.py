@@ -226,7 +226,7 @@ execution.finished | executions tool_call_id if_known | state
 execution.unknown | executions tool_call_id if_known | state='unknown'
 call.closed | executions tool_call_id if_known | state={'failed','unknown'}
 grant.used | grant_uses grant_id tool_call_id | used_at=@
-grant.used | grants grant_id | uses=+1
+grant.used | grants grant_id if_known | uses=+1
 
 request.opened | requests request_id | status='pending' tool_call_id tool_name=tool kind rule digest rungs_climbed=0
 request.opened | requests request_id | parked_at=parked_at? decided_by=None decision_id=None verb=None decided_at=None
@@ -306,8 +306,14 @@ FACTS: Final = _facts(_TABLE)
 CONTENT: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
     "request.opened": (("request", "request_id", "content"), ("terms", "request_id", "terms")),
     **dict.fromkeys(CLIMBS, (("terms", "request_id", "terms"),)),
+    "request.superseded": (("decision", "decision_id", "content"),),
     **dict.fromkeys(
-        ("request.decided", "request.approved_once", "request.superseded"), (("decision", "decision_id", "content"),)
+        ("request.decided", "request.approved_once"),
+        (
+            ("decision", "decision_id", "content"),
+            ("request", "request_id", "shown"),
+            ("terms", "request_id", "terms"),
+        ),
     ),
 }
 """Digests that are fields of their own: event → kind, the field that names the row, and the field that has the digest."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
+from support.changed_rows import log_requests_again
 from support.planted_pages import STATES, pages_of
 from support.planted_text import Filling
 
@@ -27,11 +28,13 @@ async def test_an_unconfined_call_says_so_in_red(
     async with pages_of(Filling("x"), sqlite_template, tmp_path / "confinement") as served:
         async with served.database.write() as conn:
             await conn.execute(update(requests).where(requests.c.id == "rq_approval").values(confinement=None))
+            await log_requests_again(conn)
         assert 'id="confinement"' not in await served.html(STATES["approval"])
         async with served.database.write() as conn:
             await conn.execute(
                 update(requests).where(requests.c.id == "rq_approval").values(confinement=UNCONFINED.model_dump_json())
             )
+            await log_requests_again(conn)
         page = await served.html(STATES["approval"])
         async with served.database.read() as conn:
             detail = await request_detail(conn, "rq_approval")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
+from support.changed_rows import log_requests_again
 from support.planted_pages import STATES, pages_of
 from support.planted_text import Filling
 
@@ -51,6 +52,7 @@ async def detail(sqlite_template: Any, tmp_path: Path) -> RequestDetail:
     async with pages_of(Filling("x"), sqlite_template, tmp_path / "leads") as served:
         async with served.database.write() as conn:
             await conn.execute(update(requests).where(requests.c.id == "rq_approval").values(**PLAIN, terms="{}"))
+            await log_requests_again(conn)
         async with served.database.read() as conn:
             stored = await request_detail(conn, "rq_approval")
     manifest = stored.manifest.model_copy(update={"effect": "once", "kind": "local"})

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select, update
+from support.changed_rows import log_requests_again
 from support.html_text import ShownText
 from support.planted_pages import STATES, pages_of
 from support.planted_text import Filling
@@ -54,6 +55,7 @@ async def test_each_surface_says_where_arguments_come_from(
         async with served.database.write() as conn:
             changed = {"origins": ORIGINS.model_dump_json(exclude_defaults=True), "input": ARGUMENTS}
             await conn.execute(update(requests).where(requests.c.id == "rq_approval").values(**changed))
+            await log_requests_again(conn)
         page = await served.html(STATES["approval"])
         async with served.database.read() as conn:
             detail = await request_detail(conn, "rq_approval")
@@ -88,6 +90,7 @@ async def test_each_list_says_how_many_values_are_doubtful(
             await conn.execute(
                 update(requests).where(requests.c.id.in_(["rq_approval", "rq_diff", "rq_raw"])).values(**changed)
             )
+            await log_requests_again(conn)
         inbox, several = await served.html(STATES["inbox"]), await served.html(STATES["bulk"])
         async with served.database.read() as conn:
             items = (await request_page(conn, InboxFilter(), limit=200)).items
@@ -162,6 +165,7 @@ async def test_a_request_from_before_says_nothing(sqlite_template: Any, tmp_path
     async with pages_of(Filling("x"), sqlite_template, tmp_path / "before") as served:
         async with served.database.write() as conn:
             await conn.execute(update(requests).values(origins=None))
+            await log_requests_again(conn)
         page = await served.html(STATES["approval"])
     assert "comparing text" not in page
 
@@ -183,6 +187,7 @@ async def test_a_place_leads_to_its_message(sqlite_template: Any, tmp_path: Path
             origins = Origins(items=(Origin(at="/iban", places=places), Origin(at="/order", places=places[2:])))
             changed = {"origins": origins.model_dump_json(exclude_defaults=True), "input": ARGUMENTS}
             await conn.execute(update(requests).where(requests.c.id == "rq_approval").values(**changed))
+            await log_requests_again(conn)
         page = await served.html(STATES["approval"])
         at = f"/runs/{run['id']}/conversation?message="
         for message_id, words in ((own, "the task"), (above, "the result of")):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
+from support.changed_rows import log_requests_again
 from support.html_text import ShownText
 from support.planted_pages import STATES, pages_of
 from support.planted_text import Filling
@@ -49,6 +50,7 @@ async def test_each_surface_says_what_was_decided(
                 )
             )
             await precedents.add(conn, [(each, features("pay", each.input)) for each in (same, other)])
+            await log_requests_again(conn)
         page = await served.html(STATES["approval"])
         async with served.database.read() as conn:
             detail = await with_precedents(conn, READER, await request_detail(conn, "rq_approval"))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
+from support.changed_rows import log_requests_again
 from support.planted_pages import STATES, Pages, pages_of
 from support.planted_text import Filling
 
@@ -31,6 +32,7 @@ TIME = (
 async def planted(served: Pages, summary: str | None) -> None:
     async with served.database.write() as conn:
         await conn.execute(update(requests).values(summary=summary))
+        await log_requests_again(conn)
 
 
 async def test_each_surface_has_the_sentence(

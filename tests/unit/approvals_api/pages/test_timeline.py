@@ -13,7 +13,7 @@ from support.hostile_texts import EVERYTHING
 from support.planted_pages import Pages, PageState, pages_of
 from support.planted_text import Filling
 from support.sql_census import SqlCensus
-from support.stored_requests import AT, live_run, request_row
+from support.stored_requests import AT, live_run, open_requests, request_row
 
 from turngate.approvals_api.pages.pictures.drawing import count_ticks, fitted, lasted, moment, ticks
 from turngate.approvals_api.pages.pictures.timeline import BINS, MOST_ROWS, Window, note, picture_of, rows_of
@@ -21,7 +21,6 @@ from turngate.approvals_api.runs.timeline import RecordedRun, Timeline, timeline
 from turngate.store import tables
 from turngate.store.clock import as_text
 from turngate.store.database import Connection, Database
-from turngate.store.requests import requests
 from turngate.store.runs import runs
 from turngate.store.runs.timeline import CallTimes, Interruption, RequestTimes, RunTimes, StepTimes
 
@@ -225,7 +224,7 @@ async def plant_steps(conn: Connection, run_id: str, count: int) -> None:
         ],
     )
     decided: dict[str, Any] = {"status": "approved", "verb": "approve", "decided_by": "ann"}
-    await requests.insert_all(
+    await open_requests(
         conn,
         [
             request_row(
