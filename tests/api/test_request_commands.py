@@ -72,8 +72,29 @@ async def test_requests_in_groups(turngate: Turngate) -> None:
     assert "run_1: 5 requests, Refund what was paid twice." in (await turngate("requests", "--group", "run")).stdout
 
 
-async def test_an_approval_is_withdrawn_before_its_call_starts(turngate: Turngate, sqlite: Database) -> None:
-    """``decide REQUEST approve`` says when the call starts and how to take that back; ``withdraw`` names the new request."""
+async def test_an_approval_is_withdrawn(turngate: Turngate, sqlite: Database) -> None:
+    """``decide REQUEST withdraw`` takes back one's approval of a call that two people approve, or before its call starts.
+
+    ``decide REQUEST approve`` says when the call starts and how to take that back; ``withdraw`` names the new request.
+    """
+    assert (
+        "rq_two is still pending: 1 more person must approve it: "
+        in (await turngate("decide", "rq_two", "approve")).stdout
+    )
+    again = await turngate("decide", "rq_two", "approve")
+    assert "You approved this. One more person must approve it." in " ".join(again.stderr.split())
+
+    async def approvals() -> int:
+        async with sqlite.read() as conn:
+            stored = await requests.get(conn, "rq_two")
+        assert stored is not None
+        assert stored.status == "pending"
+        return stored.approvals
+
+    assert await approvals() == 1
+    printed = await turngate("decide", "rq_two", "withdraw")
+    assert "rq_two no longer has your approval" in printed.stdout
+    assert await approvals() == 0
     async with sqlite.write() as conn:
         run = await runs.get(conn, "run_1")
         assert run is not None
@@ -94,7 +115,10 @@ async def test_an_approval_is_withdrawn_before_its_call_starts(turngate: Turngat
 
 
 async def test_a_long_call_is_folded_unless_it_will_run(turngate: Turngate, sqlite: Database) -> None:
-    """``show`` and ``decide`` fold it, after its tool's preview; ``--whole`` prints all, and so does what lets it run."""
+    """``show`` and ``decide`` fold it, after its tool's preview; ``--whole`` prints all, and so does what lets it run.
+
+    An operator at a terminal sees the result of a decision first, with the call on a line; ``--show`` has the whole request.
+    """
     arguments = json.dumps({"note": "x" * 5_000 + "END", "order": "A-1"})
     preview = "\n".join(["begin", *["same"] * 80, "end"])
     async with sqlite.write() as conn:
@@ -118,13 +142,7 @@ async def test_a_long_call_is_folded_unless_it_will_run(turngate: Turngate, sqli
     )
     assert ["END" in each.stdout for each in (whole, rejected, approved)] == [True, False, True]
     assert "folded" not in whole.stderr + approved.stderr
-
-
-async def test_a_decision_prints_its_result_first_and_short(turngate: Turngate, sqlite: Database) -> None:
-    """An operator at a terminal sees the result of it, with the call on a line; ``--show`` has the whole request after it."""
     async with sqlite.write() as conn:
-        run = await runs.get(conn, "run_1")
-        assert run is not None
         of_call = {"manifest": MANIFEST, "input": json.dumps({"note": "\x1b[2J" + "x" * 5_000, "order": "A-1"})}
         await open_requests(conn, [request_row(run, name, **of_call) for name in ("rq_short", "rq_shown")])
     (line,) = (await turngate("decide", "rq_short", "reject")).stdout.splitlines()
@@ -135,28 +153,6 @@ async def test_a_decision_prints_its_result_first_and_short(turngate: Turngate, 
     assert output.startswith("✓ rq_shown is approved: ")
     assert "what it does" in output
     assert "x" * 5_000 in output.replace("\n", "").replace(" ", "")
-
-
-async def test_an_approval_is_withdrawn(turngate: Turngate, sqlite: Database) -> None:
-    """``decide REQUEST withdraw`` takes back one's approval of a call that two people approve."""
-    assert (
-        "rq_two is still pending: 1 more person must approve it: "
-        in (await turngate("decide", "rq_two", "approve")).stdout
-    )
-    again = await turngate("decide", "rq_two", "approve")
-    assert "You approved this. One more person must approve it." in " ".join(again.stderr.split())
-
-    async def approvals() -> int:
-        async with sqlite.read() as conn:
-            stored = await requests.get(conn, "rq_two")
-        assert stored is not None
-        assert stored.status == "pending"
-        return stored.approvals
-
-    assert await approvals() == 1
-    printed = await turngate("decide", "rq_two", "withdraw")
-    assert "rq_two no longer has your approval" in printed.stdout
-    assert await approvals() == 0
 
 
 async def test_show_prints_the_commands_that_decide_it(turngate: Turngate, sqlite: Database) -> None:
