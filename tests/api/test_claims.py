@@ -29,8 +29,9 @@ async def test_a_claim_keeps_others_off_until_it_is_released(desk: Desk) -> None
     """Others who claim, release or decide get 409 with the holder and the time; after the release the next person may."""
     address = await desk.put(await desk.run())
     ann, bob = await desk.person("ann"), await desk.person("bob")
-    claimed = await ann.post(f"{address}/claim", json={"seconds": 30})
-    assert claimed.status_code == 200, claimed.text
+    for seconds in (30, 3_600):
+        claimed = await ann.post(f"{address}/claim", json={"seconds": seconds})
+        assert claimed.status_code == 200, claimed.text
     lease = claimed.json()
     assert (lease["request_id"], lease["claimed_by"]) == ("rq", "ann")
     decision = {"decision": "approve", "digest": "d"}
@@ -58,7 +59,7 @@ async def test_a_persons_terminal_and_page_hold_one_claim(desk: Desk) -> None:
     address = await desk.put(run)
     terminal, ann, bob = await desk.terminal("ann"), await desk.person("ann"), await desk.person("bob")
     await ann.post(f"{address}/claim", json={"seconds": 30})
-    renewed = (await terminal.post(f"{address}/claim", json={"seconds": 600})).json()
+    renewed = (await terminal.post(f"{address}/claim", json={"seconds": 3_600})).json()
     assert renewed["claimed_by"] == "ann"
     claims = [(kind, display_name(each["by"])) for kind, each in await desk.events() if "claim" in kind]
     assert claims == [("request.claimed", "ann")]

@@ -114,7 +114,7 @@ async def test_i4_a_twin_that_is_late_gets_the_first_answer(sqlite: Database, se
     """
     ann = Principal(name="ann", via="session", scopes=ROLE_SCOPES["operator"], session_id="ann's")
     async with desk_on(sqlite) as desk:
-        expires_at = now() + timedelta(seconds=1)
+        expires_at = now() + timedelta(seconds=3)
         await desk.put(await desk.run(), expires_at=as_text(expires_at))
         async with sqlite.read() as conn:
             seen = await requests.get(conn, "rq")
