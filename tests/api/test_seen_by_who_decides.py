@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import BaseModel, SecretStr
-from support.api_server import Api, api_on, serving, session_for, token_for
+from support.api_server import Api, Planned, planned_on, serving, session_for, token_for
 from support.disguised_payloads import PAYLOADS
-from support.engine import call, says, stack
+from support.engine import call, says
 from support.tui_person import person_at
 from support.users import added
 from temporalio.client import Client
@@ -77,11 +77,8 @@ class Script:
 
 
 @pytest.fixture
-async def api(client: Client, sqlite: Database) -> AsyncIterator[Api]:
-    async with (
-        stack(client, sqlite, run, model=Script(), policy=POLICY) as engine,
-        api_on(engine, Gateway(client)) as api,
-    ):
+async def api(sqlite: Database) -> AsyncIterator[Planned]:
+    async with planned_on(sqlite, run, model=Script(), policy=POLICY) as api:
         yield api
 
 
@@ -90,16 +87,13 @@ async def own_token(api: Api, person: str, *scopes: access.Scope) -> str:
         return await tokens.issue(conn, tokens.NewToken(name=f"{person}s", scopes=scopes, owner=person))
 
 
-async def started(api: Api, task: str) -> list[dict[str, Any]]:
+async def started(api: Planned, task: str) -> list[dict[str, Any]]:
     """Start a run as ada, who may not decide its calls; return its requests as a list has them."""
-    answer = await api.operator.post("/api/v1/runs", json={"agent": "agent", "input": task})
-    assert answer.status_code == 201, answer.text
-    await api.request(answer.json())
-    query = {"run_id": answer.json()["id"], "limit": 100}
+    query = {"run_id": (await api.start(task, by_operator=True))["id"], "limit": 100}
     return (await api.operator.get("/api/v1/requests", params=query)).json()["items"]
 
 
-async def test_i6_the_decider_sees_every_payload_in_full(api: Api) -> None:
+async def test_i6_the_decider_sees_every_payload_in_full(api: Planned) -> None:
     """Arguments, defaults, preview and summary, as value, key and inside a text; the declared secret stays masked."""
     items = await started(api, "all")
     assert len(items) == len(PAYLOADS)
@@ -122,7 +116,7 @@ async def test_i6_the_decider_sees_every_payload_in_full(api: Api) -> None:
     assert hidden >= 20, "the payloads are no disguise: the finder takes too few of them for credentials"
 
 
-async def test_i6_pages_and_terminals_show_it_to_the_decider(client: Client, api: Api) -> None:
+async def test_i6_pages_and_terminals_show_it_to_the_decider(client: Client, api: Planned) -> None:
     """The request's page with its edit form, the page of several requests, `turngate show` and the terminal UI."""
     (item,) = await started(api, "1")
     await added(api.stack.database, "grace")
@@ -148,7 +142,7 @@ async def test_i6_pages_and_terminals_show_it_to_the_decider(client: Client, api
         assert PASSWORD not in text, where
 
 
-async def test_everyone_else_sees_marks(api: Api) -> None:
+async def test_everyone_else_sees_marks(api: Planned) -> None:
     """The starter under four eyes, a viewer, tokens that only read or only run, and everyone in lists, or once it is decided."""
     (item,) = await started(api, "1")
     database = api.stack.database
@@ -181,7 +175,7 @@ async def test_everyone_else_sees_marks(api: Api) -> None:
     assert afterwards.json()["decision"]["unseen_secrets"] == ["/password"]
 
 
-async def test_a_decision_says_which_secrets_were_not_revealed(api: Api) -> None:
+async def test_a_decision_says_which_secrets_were_not_revealed(api: Planned) -> None:
     """In the log and the decision, for a program too; who had them revealed has seen them, as one has what one typed."""
     await added(api.stack.database, "grace")
     grace = {"Authorization": f"Bearer {await own_token(api, 'grace', *DECIDES)}"}
@@ -216,7 +210,7 @@ async def test_a_decision_says_which_secrets_were_not_revealed(api: Api) -> None
         assert event.get("unseen_secrets", []) == unseen
 
 
-async def test_i6_an_edit_takes_it_as_text_and_leaves_the_secret(api: Api) -> None:
+async def test_i6_an_edit_takes_it_as_text_and_leaves_the_secret(api: Planned) -> None:
     """What looks like a credential is edited like any text; a mark of a list, put in its place, is refused."""
     (item,) = await started(api, "1")
     await added(api.stack.database, "grace")

@@ -24,7 +24,7 @@ from turngate.activities.call_model import CallModel
 from turngate.approvals_api.app import create_api_app, create_app
 from turngate.approvals_api.gateway.client import Gateway
 from turngate.approvals_api.http.authentication import SESSION_COOKIE
-from turngate.approvals_api.principal import Principal
+from turngate.approvals_api.principal import OPERATOR_SCOPES, Principal
 from turngate.approvals_api.runs.order import checked_order, record
 from turngate.approvals_api.settings import ApiSettings
 from turngate.domain.contract import CallModelInput
@@ -186,9 +186,11 @@ class Planned(Api):
     Without Temporal and a worker: for what people read and order before a call runs.
     """
 
-    async def start(self, text: str, **body: Any) -> dict[str, Any]:
-        """Record a run of the agent's token, and let its first step be planned."""
+    async def start(self, text: str, *, by_operator: bool = False, **body: Any) -> dict[str, Any]:
+        """Record a run of the agent's token, or of the operator, and let its first step be planned."""
         starter = Principal(name=f"bot-{self.name}", via="token", scopes=("runs:write", "requests:read"), machine=True)
+        if by_operator:
+            starter = Principal(name=f"ada-{self.name}", via="session", scopes=OPERATOR_SCOPES)
         order = await checked_order(StartOrder(agent="agent", input=text, **body), starter)
         async with self.stack.database.write() as conn:
             agent = await agents.get(conn, "agent")
@@ -259,7 +261,7 @@ async def api_on(
 @contextlib.asynccontextmanager
 async def planned_on(
     database: Database, *tools: Tool, model: LanguageModel | None = None, policy: Policy = POLICY
-) -> AsyncIterator[Api]:
+) -> AsyncIterator[Planned]:
     """Serve an API over a store whose runs wait at their first request (:class:`Planned`). No ``tools``: ``TOOLS``."""
     nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
     async with (
@@ -268,4 +270,5 @@ async def planned_on(
         ) as engine,
         api_on(engine, Gateway(nowhere), kind=Planned) as api,
     ):
+        assert isinstance(api, Planned)
         yield api
