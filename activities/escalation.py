@@ -73,7 +73,8 @@ class Escalation:
             at = self._engine.clock()
             if request.ask_terms.on_expiry == "park":
                 if await requests.park(conn, request, at=at):
-                    await events.append(conn, order.run_id, [("request.parked", {"request_id": request.id})])
+                    parked = {"request_id": request.id, "at": as_text(at)}
+                    await events.append(conn, order.run_id, [("request.parked", parked)])
             elif await requests.settle(conn, request.id, requests.Ending(status="expired", at=at)):
                 digest = await calls.settle(
                     conn, order.run_id, request.tool_call_id, results.expired(), nonce=request.nonce

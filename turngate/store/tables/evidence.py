@@ -233,7 +233,7 @@ request.opened | requests request_id | parked_at=parked_at? decided_by=None deci
 request.reminded | requests request_id | rungs_climbed=rung
 request.escalated | requests request_id | rungs_climbed=rung
 request.delegated | requests request_id | rungs_climbed=rung
-request.parked | requests request_id | parked_at=@
+request.parked | requests request_id | parked_at=at
 request.approved_once | approvals decision_id | decided_by=by request_id
 request.approved_once | requests request_id | approvals
 request.approval_withdrawn | approvals decision_id if_there |
