@@ -99,11 +99,15 @@ def gateway(engine: Stack, **settings: Any) -> None:
     engine.services = replace(engine.services, gateway=own)
 
 
-async def test_a_run_is_found_by_its_labels(client: Client, sqlite: Database, bench: Bench) -> None:
-    """Temporal lists it by agent, source and starter, who is a pseudonym. Its history has priority and fairness key."""
+async def test_i13_a_run_is_found_by_its_labels(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Temporal lists it by agent, source and starter, who is a pseudonym. Its history has priority and fairness key.
+
+    I13: nothing in its history and description has the name of who started it: Temporal keeps both beyond an erasure.
+    """
+    starter = replace(STARTER, name="zelda.fitzgerald")
     async with stack(client, sqlite, bench.pay, model=Script(says("I pay.", PAY), says("Done."))) as engine:
-        run = await engine.start()
-        known = pseudonym(await salt(engine), STARTER.name)
+        run = await engine.start(by=starter)
+        known = pseudonym(await salt(engine), starter.name)
         assert await labelled(engine, run.id) == {"agent": "agent", "source": "start", "starter": known}
         query = f"agent = 'agent' AND source = 'start' AND starter = '{known}' AND WorkflowId = '{run.id}'"
         assert await listed(client, query) == [run.id]
@@ -114,16 +118,8 @@ async def test_a_run_is_found_by_its_labels(client: Client, sqlite: Database, be
         assert set(await priorities_of(engine, run.id, "call_model")) == {0}
         async with engine.database.read() as conn:
             assert await traces.export(conn) is None  # the salt alone begins no export
-
-
-async def test_i13_no_name_reaches_temporal(client: Client, sqlite: Database, bench: Bench) -> None:
-    """Nothing in a run's history and description has the name of who started it: Temporal keeps both beyond an erasure."""
-    async with stack(client, sqlite, bench.look, model=Script(says("Done."))) as engine:
-        run = await engine.start(by=replace(STARTER, name="zelda.fitzgerald"))
-        await engine.ended(run)
-        handle = client.get_workflow_handle(run.id)
-        whole = (await handle.describe()).raw_description.SerializeToString()
-        whole += b"".join(each.SerializeToString() for each in (await handle.fetch_history()).events)
+        described = (await engine.workflow(run).describe()).raw_description.SerializeToString()
+        whole = described + b"".join(each.SerializeToString() for each in await history_events(engine, run.id))
         assert b"zelda" not in whole.lower()
         assert b"person-" in whole
 

@@ -29,7 +29,6 @@ from turngate.notifications.items import item_of
 from turngate.notifications.message_text import headline
 from turngate.runtime.app_loader import check_app
 from turngate.store.database import Database
-from turngate.store.requests import requests
 from turngate.store.runs import executions
 from turngate.store.tables import calls as calls_table
 
@@ -42,18 +41,6 @@ async def run_directly(engine: Stack, run_id: str) -> str:
     """Call the activity as a stray task would: past the workflow."""
     order = RunToolInput(run_id=run_id, call="c1")
     return (await ActivityEnvironment().run(RunTool(engine.engine).run_tool, order)).state
-
-
-async def test_i2_no_handler_without_a_redeemed_record(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I2: an order to run an undecided call does not run it, and does not close it either: it waits for its decision."""
-    async with stack(client, sqlite, bench.pay, model=paying()) as engine:
-        run = await engine.start()
-        await engine.request(run)
-        assert await run_directly(engine, run.id) == "asks"
-        assert bench.paid == []
-        assert (await engine.results(run))["c1"] is None
-        await engine.interrupt(run)
-        await engine.ended(run)
 
 
 @pytest.mark.parametrize("tampering", ["input", "edited_input"])
@@ -134,11 +121,16 @@ def _refused(_cents: int) -> int:
 
 
 @ALSO_ENCRYPTED
-async def test_i3_an_approval_is_redeemed_at_most_once(client: Client, database: Database, bench: Bench) -> None:
-    """I3: stray and repeated orders for an approved call start its handler once."""
+async def test_i2_i3_an_approval_is_redeemed_at_most_once(client: Client, database: Database, bench: Bench) -> None:
+    """I2, I3: an order to run an undecided call does not run it, and does not close it either: it waits for its decision.
+
+    Stray and repeated orders for an approved call start its handler once.
+    """
     async with stack(client, database, bench.pay, model=paying()) as engine:
         run = await engine.start()
         request = await engine.request(run)
+        assert await run_directly(engine, run.id) == "asks"
+        assert (bench.paid, (await engine.results(run))["c1"]) == ([], None)
         await engine.decide(request, "approve", decision_id="d-1")
         await engine.ended(run)
         states = await asyncio.gather(*(run_directly(engine, run.id) for _ in range(5)))
@@ -244,20 +236,3 @@ async def test_i4_the_store_names_the_winner_when_a_crash_ate_its_answer(
         assert await redelivery.redeliver(engine.services, request.id)
         assert (await engine.ended(run)).status == "completed"
         assert bench.paid == [5]
-
-
-async def test_an_interrupt_cancels_what_waits(client: Client, sqlite: Database, bench: Bench) -> None:
-    """A request that waits when its run is interrupted becomes cancelled, and nothing ran."""
-    async with stack(client, sqlite, bench.pay, model=paying(), working=False) as engine:
-        async with engine.worker():
-            run = await engine.start()
-            request = await engine.request(run)
-            await engine.idle(run)
-        await engine.interrupt(run)
-        async with engine.worker():
-            assert (await engine.ended(run)).status == "interrupted"
-        async with sqlite.read() as conn:
-            stored = await requests.get(conn, request.id)
-        assert stored is not None
-        assert stored.status == "cancelled"
-        assert await engine.executions(run) == {}

@@ -231,26 +231,6 @@ async def test_i2_of_two_calls_that_one_use_of_a_grant_allowed_one_runs(
         assert (standing.uses, [use.tool_call_id for use in uses]) == (1, [used.payload["tool_call_id"]])
 
 
-async def test_i2_a_grant_that_is_revoked_before_the_door_lets_nothing_through(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """I2: planned on a grant that is revoked while the call waits for a slot: a person is asked, and no use is taken."""
-    revoked = await grant(sqlite)
-    allowing = Policy(rule=[Rule(name="ok", verdict="allow", tools=["slow"])])
-    async with held_up(client, sqlite, bench, PAY, policy=allowing) as (engine, run):
-        assert await all_requests(engine, run) == []
-        async with sqlite.write() as conn:
-            assert await grants.revoke(conn, revoked.id, by="admin")
-        bench.release.set()
-        request = await engine.request(run)
-        assert f"grant:{revoked.id}" in request.reason
-        await engine.decide(request, "reject")
-        await engine.ended(run)
-        assert bench.paid == []
-        async with sqlite.read() as conn:
-            assert await grants.uses_of(conn, revoked.id) == []
-
-
 @pytest.mark.parametrize(
     "source",
     [
