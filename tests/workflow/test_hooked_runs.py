@@ -100,41 +100,38 @@ async def test_i2_a_call_does_not_start_when_the_run_was_interrupted_under_its_h
         assert (bench.looked, await engine.executions(run)) == ([], {})
 
 
-async def test_i2_a_hook_can_deny_an_edited_call(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I2, I6: the hook denies the edited arguments; it would have allowed the model's own."""
+async def test_i2_a_hook_can_deny_an_edited_call_and_what_has_no_handler(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I2, I6: the hook denies the edited arguments; it would have allowed the model's own.
+
+    A control call is not carried out and a sub-agent's run is not created; the model reads why and the run continues.
+    """
 
     class Cap(Hooks):
         async def before_tool(self, scope: RunScope, call: HookedCall) -> Deny | None:
             return Deny("Too much.") if isinstance(call.params, Amount) and call.params.cents > 10 else None
 
-    model = ListModel(says(call("pay", '{"cents": 5}', "p")), says("Oh."))
-    async with stack(client, sqlite, bench.pay, model=model, hooks=[Cap()]) as engine:
-        run = await engine.start()
-        await engine.decide(await engine.request(run), "edit", args='{"cents": 500}')
-        assert (await engine.ended(run)).status == "completed"
-        result = (await engine.results(run))["p"]
-        assert isinstance(result, Failure)
-        assert (result.kind, result.fields["refused_by"]) == ("denied", "hook")
-        assert (bench.paid, await engine.executions(run)) == ([], {})
-
-
-async def test_i2_a_hook_can_deny_what_has_no_handler(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I2: a control call is not carried out and a sub-agent's run is not created; the model reads why and the run continues."""
     helper = Agent(
         name="helper", instructions="Help.", toolkit=Toolkit.of(), model="scripted:test", description="Helps."
     )
     watch = Watch("finish", "helper")
-    step = says(call("helper", '{"task": "Help."}', "h"), call("finish", '{"answer": "Early."}', "f"))
-    model = ListModel(step, says("Late."))
-    async with stack(client, sqlite, finish, sub_agent(helper), model=model, hooks=[watch]) as engine:
+    step = says(
+        call("helper", '{"task": "Help."}', "h"),
+        call("pay", '{"cents": 5}', "p"),
+        call("finish", '{"answer": "Early."}', "f"),
+    )
+    model, tools = ListModel(step, says("Late.")), (finish, sub_agent(helper), bench.pay)
+    async with stack(client, sqlite, *tools, model=model, hooks=[Cap(), watch]) as engine:
         run = await engine.start()
+        await engine.decide(await engine.request(run), "edit", args='{"cents": 500}')
         assert (await engine.ended(run)).status == "completed"
         results = await engine.results(run)
-        assert [(results[each].kind, results[each].fields["refused_by"]) for each in "fh"] == [("denied", "hook")] * 2
+        assert [(results[each].kind, results[each].fields["refused_by"]) for each in "fhp"] == [("denied", "hook")] * 3
         assert (await engine.history(run))[-1].text == "Late."
-        assert len(model.seen) == 2
+        assert (len(model.seen), bench.paid) == (2, [])
         assert await engine.executions(run) == {}
-        assert (sorted(watch.before), watch.after) == (["f", "h"], [])
+        assert (sorted(watch.before), watch.after) == (["f", "h"], []), "no hook sees a call that an earlier one denied"
 
 
 @pytest.mark.exhaustive
@@ -199,10 +196,14 @@ async def test_after_tool_sees_failures_and_whole_results_of_what_ran(
         assert (await engine.results(run))["g"].value["truncated"]
 
 
-async def test_after_hooks_have_their_time(
+async def test_after_step_is_called_once_for_each_step_and_holds_up_no_one(
     client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hook that hangs holds up neither the run nor the hooks after it."""
+    """With the results of all of its calls, the control call's own among them, also for a step that ``finish`` closes.
+
+    A step is closed by the next model call; the attempts of that which fail do not close it again. A hook that hangs holds up
+    neither the run nor the hooks after it.
+    """
     monkeypatch.setattr(run_tool, "HOOK_SECONDS", 0.1)
     monkeypatch.setattr(step_boundary, "HOOK_SECONDS", 0.1)
 
@@ -214,41 +215,18 @@ async def test_after_hooks_have_their_time(
             await asyncio.sleep(3600)
 
     watch = Watch()
-    model = ListModel(says(LOOK), says("Done."))
-    async with stack(client, sqlite, bench.look, model=model, hooks=[Hangs(), watch]) as engine:
-        run = await engine.start()
-        assert (await engine.ended(run)).status == "completed"
-        await engine.closed(run)
-        assert watch.after == [("l", Ok(value={"value": "seen x"}))]
-        assert watch.steps == [("agent", 1, ["l"]), ("agent", 2, [])]
-
-
-async def test_after_step_is_called_once_for_a_step_that_finish_closes(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """With the results of all of its calls, the control call's own among them."""
-    watch = Watch()
-    model = ListModel(
-        says(LOOK), says(LOOK.model_copy(update={"tool_call_id": "m"}), call("finish", '{"answer": "So."}', "f"))
-    )
-    async with stack(client, sqlite, bench.look, finish, model=model, hooks=[watch]) as engine:
-        run = await engine.start()
-        assert (await engine.ended(run)).status == "completed"
-        await engine.closed(run)
-        assert watch.steps == [("agent", 1, ["l"]), ("agent", 2, ["m", "f"])]
-
-
-async def test_after_step_is_not_called_again_when_the_model_is(client: Client, sqlite: Database, bench: Bench) -> None:
-    """A step is closed by the next model call; the attempts of that which fail do not close it again."""
-    watch = Watch()
     busy = ModelError("busy", error_class="rate_limited", retryable=True, retry_after_seconds=0.05)
-    model = ListModel(says(LOOK), busy, says("Done."))
-    async with stack(client, sqlite, bench.look, model=model, hooks=[watch]) as engine:
+    last = says(LOOK.model_copy(update={"tool_call_id": "m"}), call("finish", '{"answer": "So."}', "f"))
+    model = ListModel(says(LOOK), busy, last)
+    async with stack(client, sqlite, bench.look, finish, model=model, hooks=[Hangs(), watch]) as engine:
         run = await engine.start()
         assert (await engine.ended(run)).status == "completed"
         await engine.closed(run)
         assert len(model.seen) == 3
-        assert watch.steps == [("agent", 1, ["l"]), ("agent", 2, [])]
+        assert [each for each in watch.after if each[0] in "lm"] == [
+            (each, Ok(value={"value": "seen x"})) for each in "lm"
+        ]
+        assert watch.steps == [("agent", 1, ["l"]), ("agent", 2, ["m", "f"])]
 
 
 # before_model
