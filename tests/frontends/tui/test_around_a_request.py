@@ -244,14 +244,3 @@ async def test_a_recent_reason_is_chosen_with_the_arrows(api: Api) -> None:
         await person.press("up", "enter")
         await person.sees("rejected by ada")
     assert (await person.request(request))["decision"]["message"] == "Too early."
-
-
-async def test_no_grant_for_a_call_of_high_risk(api: Api) -> None:
-    """For a call of high risk `g` says why there is no grant, and decides nothing."""
-    request = await api.gated("wire 900")
-    async with person_at(api) as person:
-        await person.sees("1 waits")
-        await person.opens()
-        await person.press("g")
-        await person.sees("each call of high risk needs its own")
-    assert (await person.request(request))["status"] == "pending"

@@ -60,7 +60,10 @@ async def test_calls_are_approved_rejected_and_edited_as_displayed(api: Api) -> 
 
 
 async def test_high_risk_takes_the_name_and_no_paste_or_held_key_decides(api: Api) -> None:
-    """High risk takes the typed name, which can't be pasted; keys that come at once, from a list or a call, do nothing."""
+    """High risk takes the typed name, which can't be pasted; keys that come at once, from a list or a call, do nothing.
+
+    `g` says why there is no grant for such a call, and decides nothing.
+    """
     pay, wire = await api.gated("pay 5"), await api.gated("wire 900")
     async with person_at(api) as person:
         await person.sees("2 wait for a person")
@@ -80,6 +83,8 @@ async def test_high_risk_takes_the_name_and_no_paste_or_held_key_decides(api: Ap
 
         await person.press("n")
         await person.sees_ready("HIGH")
+        await person.press("g")
+        await person.sees("each call of high risk needs its own")
         await person.press("a")
         field = person.dialog_field(Input)
         (await field.field()).post_message(events.Paste("wire"))
@@ -156,6 +161,7 @@ async def test_a_folded_call_is_approved_only_after_it_was_unfolded_and_seen(api
         assert (await person.decided(request))["decision"]["verb"] == "approve"
 
 
+@pytest.mark.exhaustive
 async def test_long_calls_that_are_decided_together_are_folded(api: Api) -> None:
     """What is folded has to be unfolded, with `f` or the first `a`, and seen, before all of them are approved."""
     calls = [["pay", json.dumps({"cents": cents, "note": str(cents) * 2_500})] for cents in (21, 22)]

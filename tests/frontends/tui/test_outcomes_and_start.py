@@ -88,6 +88,7 @@ class Hour:
         return self.now
 
 
+@pytest.mark.exhaustive
 async def test_many_approvals_take_a_breath_and_a_word(sqlite: Database) -> None:
     """`a` `a` within seconds of another approval says how long to wait; after some it asks for the tool's name, typed."""
     hour = Hour()
