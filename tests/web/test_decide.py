@@ -44,6 +44,7 @@ async def test_a_recent_reason_is_chosen(site, open_page, options):
     await site.ended(before)
 
 
+@pytest.mark.exhaustive
 @SCRIPTED_OR_NOT
 async def test_approve_by_mouse(site, open_page, options):
     """From the inbox to an approved call by three clicks; the tool runs with the displayed arguments."""
@@ -172,6 +173,7 @@ async def test_i6_while_an_edit_is_not_sent_the_plain_approval_is_gone(site, ope
     assert json.loads((await site.ended(request)).edited_input or "{}")["cents"] == 9
 
 
+@pytest.mark.exhaustive
 async def test_an_edit_that_is_not_sent_survives_a_claim_and_comments(site, open_page):
     """They change their own part of the page. A claim whose answer is lost says to look first; a refused one says why."""
     request = await site.gated("refund", '{"order": "kept", "cents": 7}')
@@ -303,6 +305,7 @@ async def test_an_edit_says_what_was_and_what_will_be(site, open_page, options):
     await site.ended(request)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "viewport",
     [{"width": 320, "height": 568}, pytest.param({"width": 1280, "height": 720}, marks=pytest.mark.exhaustive)],
@@ -425,6 +428,7 @@ async def test_an_edit_changes_one_value_and_keeps_every_type(site, open_page, o
     }
 
 
+@pytest.mark.exhaustive
 async def test_an_edit_by_keyboard_and_of_raw_json(site, open_page):
     """`e` opens the form; the raw editor takes any JSON that fits, and other text comes back with an error."""
     request = await site.gated("refund", '{"order": "raw", "cents": 1}')
@@ -462,6 +466,7 @@ async def test_i6_an_edit_that_needs_stricter_terms_leads_to_its_own_request(sit
     await site.ended(request)
 
 
+@pytest.mark.exhaustive
 @SCRIPTED_OR_NOT
 async def test_reject_with_a_reason(site, open_page, options):
     """A rejection reaches the agent with the person's words, line ends and all."""
@@ -488,6 +493,7 @@ async def test_answer_instead_of_the_tool(site, open_page):
     assert (await site.ended(request)).settled_result == Ok(value={"operator_response": "It was refunded by hand."})
 
 
+@pytest.mark.exhaustive
 @SCRIPTED_OR_NOT
 async def test_a_question_is_answered_by_a_suggestion(site, open_page, options):
     """A suggested answer is one click; the agent gets exactly its text."""
