@@ -95,6 +95,13 @@ async def test_approve_by_keyboard_takes_two_presses(site, open_page):
     await site.ended(request)
 
 
+async def is_refused(page, sent):
+    """Send, and wait for the answer: the page before it is marked, because its complaint about another text doesn't count."""
+    await page.locator("#decision").evaluate("each => { each.dataset.before = 'yes' }")
+    await sent
+    await expect(page.locator("#decision:not([data-before]) #approve-confirm-complaint")).to_be_visible()
+
+
 @SCRIPTED_OR_NOT
 async def test_high_risk_wants_the_tools_name(site, open_page, options):
     """The keyboard can't skip the confirmation, where letters are letters; without the typed name the server refuses.
@@ -120,14 +127,11 @@ async def test_high_risk_wants_the_tools_name(site, open_page, options):
     await page.goto(f"/requests/{request.id}")  # what was sent would have arrived before this
     for typed in ("", "Deploy"):
         await page.locator("#approve-confirm").fill(typed)
-        # Marked, because the complaint about the first text must not count for the second.
-        await page.locator("#decision").evaluate("each => { each.dataset.before = 'yes' }")
-        await page.get_by_role("button", name="Approve", exact=True).click()
-        await expect(page.locator("#decision:not([data-before]) #approve-confirm-complaint")).to_be_visible()
+        await is_refused(page, page.get_by_role("button", name="Approve", exact=True).click())
         await expect(page.locator("#approve-confirm")).to_have_value(typed)
     assert (await site.now(request)).status == "pending"
     await page.locator("#approve-confirm").fill("deplo")
-    await page.locator("#approve-confirm").press("Enter")
+    await is_refused(page, page.locator("#approve-confirm").press("Enter"))
     await expect(page.locator("#attempt")).to_contain_text("type the tool's name")
     assert (await site.now(request)).status == "pending"
     if options:
