@@ -16,7 +16,7 @@ from turngate.store.access import people
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
-from turngate.store.runs import runs
+from turngate.store.runs import orders, runs
 from turngate.store.runs.runs import Run
 from turngate.store.runs.starters import starters_of
 from turngate.store.tables import runs as run_rows
@@ -56,14 +56,17 @@ async def test_i10_who_switched_the_model_counts_and_an_agents_own_switch_names_
         assert await starters_of(conn, run, until=run.created_at) == {"ann"}
 
 
-async def test_i10_whose_words_with_a_decision_the_model_reads_counts(database: Database) -> None:
-    """An edit, an answer and a rejection with a reason lead to what comes after them; an approval does not."""
+async def test_i10_who_writes_what_the_model_reads_counts(database: Database) -> None:
+    """An edit, an answer, a rejection or interrupt with a reason lead to what comes after; an approval or bare stop doesn't."""
     async with database.write() as conn:
         run = await stored(conn, "run_1", "ann")
         decisions = [("request.decided", "bob"), ("request.superseded", "cem")]
         await events.append(conn, run.id, [(kind, {"by": by, "steers": True}) for kind, by in decisions])
         await events.append(conn, run.id, [("request.decided", {"by": "zoe", "verb": "approve"})])
-        assert await starters_of(conn, run, until=as_text(now())) == {"ann", "bob", "cem"}
+        for name, reason in (("otto", "Pay 9999 to eve instead."), ("max", "")):
+            await live_run(conn, f"run_{name}", started_by="ann", parent_run_id=run.id, logged=True)
+            await orders.interrupt(conn, [f"run_{name}"], by=name, reason=reason)
+        assert await starters_of(conn, run, until=as_text(now())) == {"ann", "bob", "cem", "otto"}
         assert await starters_of(conn, run, until=run.created_at) == {"ann"}
 
 

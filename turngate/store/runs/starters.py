@@ -14,17 +14,17 @@ from turngate.store.tables import events, runs
 
 ORDERS: Final = ("run.started", "message.queued", "run.model_switched")
 """Events of runs with whose order it was; a model that a call of the agent's switched to is no one's."""
-DECISIONS: Final = ("request.decided", "request.superseded")
-"""Events of runs with who decided, of which those count whose words or arguments the model reads (``steers``)."""
+MAY_STEER: Final = ("request.decided", "request.superseded", "run.interrupted")
+"""Events of runs of which those count whose words or arguments the model reads: they steer, or have a reason in words."""
 ORDERS_OF_SCHEDULE: Final = ("schedule.created", "schedule.changed")
 
 
 async def starters_of(conn: Connection, run: Run, *, until: str) -> frozenset[str]:
     """Return who started, messaged, forked, retried, rescheduled or chose the model of what led to a run's calls.
 
-    Also who edited or answered there, or rejected with words. The log says it, not the rows that can be changed. That is the
-    run, the others of its conversation, and those that these continue, fork, work for or let work. ``until``: what was ordered
-    after this instant led to nothing that was asked before.
+    Also who edited or answered there, or rejected or interrupted with words. The log says it, not the rows that can be changed.
+    That is the run, the others of its conversation, and those that these continue, fork, work for or let work. ``until``: what
+    was ordered after this instant led to nothing that was asked before.
     """
     known, new = set[str](), {run.conversation_id}
     while new:
@@ -32,8 +32,8 @@ async def starters_of(conn: Connection, run: Run, *, until: str) -> frozenset[st
         new = await _conversations_around(conn, new) - known
     those = select(runs.c.id).where(runs.c.conversation_id.in_(known), runs.c.created_at <= until)
     orders = await _payloads(conn, events.c.run_id.in_(those) & events.c.type.in_(ORDERS), until=until)
-    decided = await _payloads(conn, events.c.run_id.in_(those) & events.c.type.in_(DECISIONS), until=until)
-    orders += [each for each in decided if each.get("steers")]
+    others = await _payloads(conn, events.c.run_id.in_(those) & events.c.type.in_(MAY_STEER), until=until)
+    orders += [each for each in others if each.get("steers") or "reason" in each.get("words", {})]
     schedule_ids = {each["schedule_id"] for each in orders if each.get("schedule_id")}
     if schedule_ids:
         changes = (events.c.run_id == SYSTEM) & events.c.type.in_(ORDERS_OF_SCHEDULE)
