@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 from support.engine import ListModel, OneModel, Stack, call, killed, person, says, stack, until
 from support.tools import Bench
 from temporalio.client import Client
@@ -27,6 +28,12 @@ from turngate.runtime.app_loader import check_app
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
+
+
+class Amount(BaseModel):
+    """What is paid."""
+
+    cents: int = 5
 
 
 def lost_tool(bench: Bench, effect: Effect, *, ask: bool, description: str = "Pay.") -> Tool:
@@ -64,11 +71,14 @@ async def started(bench: Bench, times: int) -> None:
     await until(look, f"start {times} of the handler")
 
 
-async def lost_twice(engine: Stack, bench: Bench) -> tuple[runs.Run, requests.Request]:
-    """An approved call was lost, and once more after a person said that it did not happen: its run, and what they were asked."""
+async def lost_twice(engine: Stack, bench: Bench, edit: str | None = None) -> tuple[runs.Run, requests.Request]:
+    """An approved call was lost, and once more after a person said that it did not happen: its run, and what they were asked.
+
+    ``edit``: the arguments that they put in place of the model's.
+    """
     async with engine.worker(graceful_shutdown_seconds=0):
         run = await engine.start()
-        await engine.decide(await engine.request(run), "approve")
+        await engine.decide(await engine.request(run), "approve" if edit is None else "edit", args=edit)
         await started(bench, 1)
     async with engine.worker(graceful_shutdown_seconds=0):
         first = await engine.request(run, kind="outcome")
@@ -97,26 +107,30 @@ async def test_i3_a_call_that_is_lost_again_asks_again(client: Client, sqlite: D
         assert (await engine.executions(run))["c1"].attempts == 2
 
 
-async def test_i6_a_lost_call_starts_again_only_as_it_was_shown(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I6: with what it was approved with, and never on a worker that confines it otherwise."""
-    ways, seen = ["confined"], list[str | None]()
+@pytest.mark.parametrize("edited", [False, True])
+async def test_i6_a_lost_call_starts_again_only_as_it_was_shown(
+    client: Client, sqlite: Database, bench: Bench, *, edited: bool
+) -> None:
+    """I6: with what it was approved with, edited or not, and never on a worker that confines it otherwise."""
+    ways, seen = ["confined"], list[tuple[int, str | None]]()
 
     @tool(effect="once", ask=True, precondition=lambda: "etag-1")
-    async def pay(ctx: ToolContext) -> int:
-        seen.append(ctx.precondition)
+    async def pay(params: Amount, ctx: ToolContext) -> int:
+        seen.append((params.cents, ctx.precondition))
         bench.paid.append(1)
         await asyncio.sleep(3600)
         return 1
 
     pay = replace(pay, confinement=lambda _: ProcessConfinement(confined=len(ways) == 1, text=ways[-1]))
     async with stack(client, sqlite, pay, model=model(), working=False) as engine:
-        run, _first = await lost_twice(engine, bench)
+        run, _first = await lost_twice(engine, bench, edit='{"cents": 4}' if edited else None)
         async with engine.worker():
             second = await engine.request(run, kind="outcome")
+            assert second.process_confinement is not None
             ways.append("unconfined")
             await engine.decide(second, "respond", outcome="did_not_happen")
             assert (await engine.ended(run)).status == "completed"
-        assert seen == ['"etag-1"', '"etag-1"']
+        assert seen == [(4 if edited else 5, '"etag-1"')] * 2
         assert "confines it otherwise" in str((await engine.results(run))["c1"])
 
 
