@@ -361,7 +361,12 @@ async def other_version(engine: Stack, run: runs.Run) -> None:
 
 async def rules_are_gone(engine: Stack, run: runs.Run) -> None:
     async with engine.database.write() as conn:
-        await conn.execute(text("DROP TABLE policy_versions"))
+        await conn.execute(text("ALTER TABLE policy_versions RENAME TO policy_versions_away"))
+
+
+async def rules_are_back(engine: Stack) -> None:
+    async with engine.database.write() as conn:
+        await conn.execute(text("ALTER TABLE policy_versions_away RENAME TO policy_versions"))
 
 
 async def grants_cannot_be_read(engine: Stack, run: runs.Run) -> None:
@@ -422,6 +427,8 @@ async def test_i2_every_error_at_the_door_ends_outside_it(
                 await ActivityEnvironment().run(RunTool(engine.engine)._redeem, order)
         assert set(await engine.executions(run)) == {"s"}
         assert bench.paid == []
+        if breaks is rules_are_gone:  # a call whose heartbeat comes late on a busy machine looks at them before it ends
+            await rules_are_back(engine)
         await engine.interrupt(run)
         await engine.ended(run)
         assert bench.paid == []
