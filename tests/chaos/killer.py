@@ -18,7 +18,7 @@ from processes import Life, StuckError
 from scene import Scene
 from support.postgres_server import Cluster
 
-LOOK_SECONDS: Final = 0.05
+LOOK_SECONDS: Final = 0.1
 ARMED_SECONDS: Final = 20.0
 """How long an instant waits for a process to come by before another one has its turn."""
 IMPATIENT_SHARE: Final = 0.3

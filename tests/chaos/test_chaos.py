@@ -19,7 +19,7 @@ import pytest
 from killer import Killer
 from load import Load
 from operators import Operators
-from processes import DEADLINE_SECONDS, until
+from processes import DEADLINE_SECONDS, PAUSE_SECONDS, until
 from scene import Scene, asked_after_the_effect, order, scene
 from workload import scripts
 
@@ -254,7 +254,7 @@ async def revive_and_decide(on: Scene, orders: str) -> None:
                 else:
                     outcome = "happened" if on.starts_of(request) else "did_not_happen"
                     deciding.create_task(on.decide(request, "respond", outcome=outcome))
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(PAUSE_SECONDS)
 
 
 async def ended(on: Scene, run_id: str) -> None:

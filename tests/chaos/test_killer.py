@@ -10,7 +10,7 @@ from pathlib import Path
 import killer
 import pytest
 from killer import Killer
-from processes import Layout, Processes, Program, StuckError
+from processes import DEADLINE_SECONDS, Layout, Processes, Program, StuckError
 from scene import Scene
 
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
@@ -61,7 +61,7 @@ async def test_a_worker_that_does_not_stop_is_named(
     monkeypatch.setattr(killer, "STOP_SECONDS", 0.5)
     await terminate_deaf(on)
     with pytest.raises(StuckError, match=rf"deaf \(process {processes.pid('deaf')}: S .*SIGTERM came \d+ s ago"):
-        await asyncio.wait_for(on.all_up(), 10)
+        await asyncio.wait_for(on.all_up(), DEADLINE_SECONDS)
 
 
 async def test_a_worker_that_is_killed_after_its_sigterm_has_ended(
@@ -72,5 +72,6 @@ async def test_a_worker_that_is_killed_after_its_sigterm_has_ended(
     await terminate_deaf(on)
     await processes.kill("deaf")
     processes.start("deaf")
+    await processes.ready("deaf")
     with pytest.raises(StuckError, match=rf"mute \(process {processes.pid('mute')}: S .*not up for 0 s"):
-        await asyncio.wait_for(on.all_up(), 30)
+        await asyncio.wait_for(on.all_up(), DEADLINE_SECONDS)

@@ -138,7 +138,7 @@ def test_a_run_survives_a_mistake_its_fix_and_a_change_one_answer_at_a_time(shop
         assert decided.returncode == 0, decided.stderr
         dev.press(dev.script(run_id), "resume")
         follower.wait_for(r"75\.00 was refunded")
-        follower.process.wait(DEADLINE_SECONDS)
+        follower.exit_code()
         assert taken_in(dev.script(run_id)) == [(0, "step 1"), (1, "step 2"), (2, "step 3")]
         assert '"changed-' in turngate("export", run_id, cwd=shop).stdout
         of_api, of_worker = (Scrape.of(get(port)[1]) for port in (dev.of_api, dev.of_worker))

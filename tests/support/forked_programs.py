@@ -112,11 +112,11 @@ def close() -> None:
 
 
 def start(
-    argv: Sequence[str],
-    *,
+    arguments: Sequence[str],
     directory: Path,
     environment: Mapping[str, str],
     streams: tuple[int, int, int],
+    *,
     executable: str = "",
     paths: Sequence[str] = (),
     owns_terminal: bool = False,
@@ -126,7 +126,7 @@ def start(
     ``paths``: where it finds modules besides the environment's. ``owns_terminal``: its stdin is the terminal of its session.
     """
     order = {
-        "argv": list(argv),
+        "argv": [executable or "turngate", *arguments],
         "directory": str(directory),
         "environment": dict(environment),
         "executable": executable,
@@ -142,4 +142,4 @@ def start(
         os.close(writes)
         pid = client.recv(16)
     assert pid, "the process that programs are forked from is gone"
-    return Forked(argv, int(pid), reads)
+    return Forked(order["argv"], int(pid), reads)

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -22,7 +21,7 @@ from support import forked_programs
 from support.forked_programs import Forked
 
 TURNGATE = Path(sys.executable).parent / "turngate"
-DEADLINE_SECONDS = 90.0
+DEADLINE_SECONDS = 150.0
 """For anything to happen: generous, because a slow machine is no defect."""
 
 
@@ -37,30 +36,13 @@ def turngate(*arguments: str, cwd: Path, **environment: str) -> subprocess.Compl
     """Run one command to its end."""
     with TemporaryFile("w+") as output, TemporaryFile("w+") as errors, Path(os.devnull).open() as nothing:
         streams = (nothing.fileno(), output.fileno(), errors.fileno())
-        program = _fork(arguments, cwd, clean_environment(**environment), streams)
+        program = forked_programs.start(arguments, cwd, clean_environment(**environment), streams)
         try:
             code = program.wait(DEADLINE_SECONDS)
         finally:
             program.kill()
         texts = [(each.seek(0), each.read())[1] for each in (output, errors)]
     return subprocess.CompletedProcess(["turngate", *arguments], code, *texts)
-
-
-def _fork(
-    arguments: Sequence[str],
-    cwd: Path,
-    environment: dict[str, str],
-    streams: tuple[int, int, int],
-    *,
-    owns_terminal: bool = False,
-) -> Forked:
-    return forked_programs.start(
-        ["turngate", *arguments],
-        directory=cwd,
-        environment=environment,
-        streams=streams,
-        owns_terminal=owns_terminal,
-    )
 
 
 class Background:
@@ -75,29 +57,30 @@ class Background:
         with ExitStack() as ends, Path(os.devnull).open() as nothing:
             ends.callback(os.close, writes)
             if program is None:
-                self.process: Forked | subprocess.Popen[bytes] = _fork(
-                    arguments, cwd, variables, (nothing.fileno(), writes, writes)
+                streams = (nothing.fileno(), writes, writes)
+                self.process: Forked | subprocess.Popen[bytes] = forked_programs.start(
+                    arguments, cwd, variables, streams
                 )
             else:
-                command = [str(program), *arguments]
-                self.process = subprocess.Popen(
-                    command, cwd=cwd, env=variables, stdin=nothing, stdout=writes, stderr=writes
-                )
+                ends_here = {"stdin": nothing, "stdout": writes, "stderr": writes}
+                self.process = subprocess.Popen([str(program), *arguments], cwd=cwd, env=variables, **ends_here)
         self._screen = Screen(reads)
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Wait until something new that was printed matches."""
         return self._screen.wait_for(pattern)
 
-    def stop(self, number: int = signal.SIGTERM) -> tuple[int, float, str]:
-        """Send a signal and wait for the end; returns exit code, seconds, and everything printed."""
-        begun = time.monotonic()
+    def exit_code(self) -> int:
+        """Wait for the end."""
+        return self.process.wait(DEADLINE_SECONDS)
+
+    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Send a signal and wait for the end; returns exit code and everything printed."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        code = self.process.wait(DEADLINE_SECONDS)
-        took = time.monotonic() - begun
+        code = self.exit_code()
         self._screen.read_rest()
-        return code, took, self._screen.text
+        return code, self._screen.text
 
 
 class InTerminal:
@@ -105,8 +88,8 @@ class InTerminal:
 
     def __init__(self, *arguments: str, cwd: Path, **environment: str) -> None:
         self._master, slave = pty.openpty()
-        streams = (slave, slave, slave)
-        self.process = _fork(arguments, cwd, clean_environment(**environment), streams, owns_terminal=True)
+        variables = clean_environment(**environment)
+        self.process = forked_programs.start(arguments, cwd, variables, (slave, slave, slave), owns_terminal=True)
         os.close(slave)
         self._screen = Screen(self._master)
 
