@@ -82,6 +82,14 @@ def waiting(started: Started) -> Iterator[tuple[Background, str, str]]:
     follower.stop(signal.SIGINT)
 
 
+NEEDS_A_SERVICE = """\
+from turngate import Agent, App, Toolkit, tool
+class Mail: ...
+@tool(ask=True)
+async def send(mail: Mail) -> None: ...
+app = App(agents=[Agent(name="a", instructions="", toolkit=Toolkit.of(send), model="scripted:s")])
+"""
+
 # The app that init makes
 
 
@@ -92,35 +100,24 @@ def test_the_scaffolds_own_tests_pass(started: Started) -> None:
     assert ran.returncode == 0, ran.stderr.decode()
 
 
-def test_init_leaves_a_directory_with_something_in_it_alone(started: Started) -> None:
-    """No one's files are overwritten."""
-    again = turngate("init", str(started.directory), cwd=started.directory)
-    assert again.returncode == 2
-    assert "is not an empty directory" in again.stderr
-
-
-@pytest.mark.parametrize("command", ["up", "worker"])
-def test_a_directory_with_an_app_is_never_served_a_shell_agent(started: Started, command: str) -> None:
+def test_a_directory_with_an_app_is_never_served_a_shell_agent(started: Started) -> None:
     """Without an app's name nothing starts, and the command to type is there."""
-    refused = started.turngate(command)
-    assert refused.returncode == 2
-    assert f"`turngate {command} my_app:app`" in refused.stderr
+    for command in ("up", "worker"):
+        refused = started.turngate(command)
+        assert refused.returncode == 2
+        assert f"`turngate {command} my_app:app`" in refused.stderr
 
 
 # Health
 
 
-def test_status_finds_the_stack_of_its_directory_and_says_how_it_is(started: Started) -> None:
-    """Whatever port it is on; for a person, and as JSON for a program."""
+def test_status_finds_the_stack_of_its_directory_and_says_how_it_is(started: Started, tmp_path: Path) -> None:
+    """Whatever port it is on; for a person, and as JSON for a program. Where nothing runs, its exit code is for a monitor."""
     assert "Temporal answers." in started.until_says("worker polls for tasks", "status").stdout
     health = json.loads(started.turngate("status", "--json").stdout)
     assert "store" in {each["name"] for each in health["checks"]}
-
-
-def test_status_fails_where_nothing_runs(tmp_path: Path) -> None:
-    """A monitor sees it by the exit code, and a person what to start."""
-    url = f"http://127.0.0.1:{embedded_temporal.choose_port()}"
-    failed = turngate("status", "--url", url, cwd=tmp_path, TURNGATE_TOKEN="t")
+    nowhere = f"http://127.0.0.1:{embedded_temporal.choose_port()}"
+    failed = turngate("status", "--url", nowhere, cwd=tmp_path, TURNGATE_TOKEN="t")
     assert failed.returncode == 1
     assert "no Turngate answers at" in failed.stdout
     assert "turngate doctor" in failed.stdout
@@ -176,7 +173,7 @@ def test_a_run_waits_for_its_decision_and_completes(started: Started, waiting: t
     follower.wait_for("refund approved by cli:")
     follower.wait_for("completed after 3 steps")
     follower.wait_for("75.00 was refunded")
-    assert follower.process.wait(30) == 0
+    assert follower.exit_code() == 0
     assert run_id in started.turngate("runs", "--status", "completed").stdout
     assert "refund-" in started.turngate("watch", run_id).stdout
 
@@ -189,7 +186,7 @@ def test_the_second_decision_learns_who_was_first(started: Started, waiting: tup
     assert late.returncode == 1
     assert "decided first: reject" in late.stderr
     waiting[0].wait_for("refund rejected by .*: not yet")
-    assert waiting[0].process.wait(30) == 0
+    assert waiting[0].exit_code() == 0
 
 
 def test_an_edit_runs_in_place_of_the_call(started: Started, waiting: tuple[Background, str, str], tmp_path) -> None:
@@ -201,7 +198,7 @@ def test_an_edit_runs_in_place_of_the_call(started: Started, waiting: tuple[Back
     (tmp_path / "args.json").write_text('{"order_id": "A-100", "amount_cents": 6000}')
     assert started.turngate("decide", request_id, "edit", "--args", f"@{tmp_path}/args.json").returncode == 0
     follower.wait_for('"amount_cents": 6000')
-    assert follower.process.wait(30) == 0
+    assert follower.exit_code() == 0
 
 
 def test_an_interrupted_run_exits_3(started: Started, waiting: tuple[Background, str, str]) -> None:
@@ -210,14 +207,14 @@ def test_an_interrupted_run_exits_3(started: Started, waiting: tuple[Background,
     assert started.turngate("interrupt", run_id, "--reason", "enough").returncode == 0
     follower.wait_for("interrupted by ")
     follower.wait_for(" after 2 steps: enough")
-    assert follower.process.wait(30) == 3
+    assert follower.exit_code() == 3
     assert started.turngate("interrupt", run_id).returncode == 1
 
 
 def test_ctrl_c_leaves_the_run_running(started: Started, waiting: tuple[Background, str, str]) -> None:
     """A user who detaches reads how to come back and how to stop the run."""
     follower, run_id, _request_id = waiting
-    code, _took, output = follower.stop(signal.SIGINT)
+    code, output = follower.stop(signal.SIGINT)
     assert code == 130
     assert f"turngate watch {run_id}" in output
     assert f"turngate interrupt {run_id}" in output
@@ -235,18 +232,14 @@ def test_json_is_for_programs_to_the_last_byte(started: Started) -> None:
     assert followed.returncode == 1
 
 
-@pytest.mark.parametrize("spec", ["scripted:/etc/shadow", "scripted:absent.yaml", "openai:dearest"])
-def test_i13_a_model_that_nothing_declares_is_refused(started: Started, spec: str) -> None:
-    """Before anything is opened: the message lists the declared ones, and has nothing of a file."""
-    refused = started.turngate("run", TASK, "--model", spec, "--no-watch")
-    assert refused.returncode == 1
-    assert f"there is no model '{spec}'; the models are:" in refused.stderr
-    assert "missing" in refused.stderr
-    assert "root:" not in refused.stdout + refused.stderr
-
-
-def test_an_unknown_agent_is_refused_with_those_there_are(started: Started) -> None:
-    """The message alone is enough to fix a typing mistake."""
+def test_i13_what_nothing_declares_is_refused(started: Started) -> None:
+    """Before anything is opened: the message lists the declared models and agents, and has nothing of a file."""
+    for spec in ("scripted:/etc/shadow", "scripted:absent.yaml", "openai:dearest"):
+        refused = started.turngate("run", TASK, "--model", spec, "--no-watch")
+        assert refused.returncode == 1
+        assert f"there is no model '{spec}'; the models are:" in refused.stderr
+        assert "missing" in refused.stderr
+        assert "root:" not in refused.stdout + refused.stderr
     refused = started.turngate("run", TASK, "--agent", "suport")
     assert refused.returncode == 1
     assert refused.stderr.startswith("error: there is no agent 'suport'; the agents are: support")
@@ -316,8 +309,8 @@ def test_a_second_stack_in_the_same_directory_is_sent_to_the_first(started: Star
 
 
 @pytest.mark.exhaustive
-def test_a_stop_is_clean_and_quick_with_watchers_connected_and_runs_continue(tmp_path: Path) -> None:
-    """SIGTERM with an open event stream: exit 0 in under 10 s, no traceback; the run continues after a restart (I5)."""
+def test_a_stop_is_clean_with_watchers_connected_and_runs_continue(tmp_path: Path) -> None:
+    """SIGTERM with an open event stream, which would last: exit 0, no traceback; the run continues after a restart (I5)."""
     directory = tmp_path / "shop"
     assert turngate("init", str(directory), cwd=tmp_path).returncode == 0
     port = str(embedded_temporal.choose_port())
@@ -327,15 +320,15 @@ def test_a_stop_is_clean_and_quick_with_watchers_connected_and_runs_continue(tmp
     assert note.exists()
     follower = Background("run", TASK, cwd=directory)
     request_id = follower.wait_for(r"/requests/(rq_\w+)").group(1)
-    code, took, output = up.stop()
-    assert (code, took < 10) == (0, True), output
+    code, output = up.stop()
+    assert code == 0, output
     assert "Traceback" not in output
     assert not note.exists()
     up = Background("up", "my_app:app", "--port", port, cwd=directory)
     up.wait_for("Start a run")
     assert turngate("decide", request_id, "approve", cwd=directory).returncode == 0
     follower.wait_for("completed after 3 steps")
-    assert follower.process.wait(30) == 0
+    assert follower.exit_code() == 0
     assert up.stop(signal.SIGINT)[0] == 0
 
 
@@ -374,7 +367,7 @@ def test_i15_a_stopped_stack_leaves_nothing_unsigned(started: Started) -> None:
     """
     follower = Background("run", TASK, cwd=started.directory)
     follower.wait_for(r"/requests/(rq_\w+)")
-    code, _took, output = started.up.stop()
+    code, output = started.up.stop()
     assert code == 0, output
     follower.stop(signal.SIGINT)
     checked = started.turngate("audit", "verify", "--against", str(started.heads), "--key", started.public_key)
@@ -386,65 +379,25 @@ def test_i15_a_stopped_stack_leaves_nothing_unsigned(started: Started) -> None:
     started.start()
 
 
-@pytest.mark.exhaustive
-def test_a_taken_port_is_found_before_anything_starts(tmp_path: Path) -> None:
-    """The port and the option are named, and no data directory was made."""
+def test_a_start_that_cannot_work_is_refused_before_anything_starts(tmp_path: Path, state_home: Path) -> None:
+    """In one message with the fix, and no data directory is made. Builders' mistakes: tests/unit/cli/test_mistakes.py."""
+    without_app, broken = tmp_path / "without-app", tmp_path / "broken-app"
+    for directory, file, text in ((without_app, "file", ""), (broken, "broken.py", NEEDS_A_SERVICE)):
+        directory.mkdir()
+        (directory / file).write_text(text)
+    free = str(embedded_temporal.choose_port())
     with listen("127.0.0.1", embedded_temporal.choose_port()) as other:
-        port = other.getsockname()[1]
-        refused = turngate("up", "--port", str(port), cwd=tmp_path)
-    assert refused.returncode == 2
-    assert f"port {port} on 127.0.0.1 is taken" in refused.stderr
-    assert "--port" in refused.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.exhaustive
-def test_a_data_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """With the variable that changes it."""
-    (tmp_path / "file").write_text("")
-    refused = turngate("up", "--port", str(embedded_temporal.choose_port()), "--data-dir", "file/below", cwd=tmp_path)
-    assert refused.returncode == 2
-    assert "cannot be written" in refused.stderr
-    assert "TURNGATE_DATA_DIR" in refused.stderr
-
-
-APP = "from turngate import Agent, App, Toolkit, tool\n"
-AGENT = "app = App(agents=[Agent(name='a', instructions='', toolkit=Toolkit.of({tools}), model='scripted:s')])\n"
-TOOL = "@tool(ask=True)\nasync def {name}({parameters}) -> None: ...\n"
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("source", "texts"),
-    [
-        (None, ["there is no module 'broken'", "turngate init"]),
-        (APP, ["has no attribute 'app'", "app = App("]),
-        (
-            APP + "class Mail: ...\n" + TOOL.format(name="send", parameters="mail: Mail") + AGENT.format(tools="send"),
-            ["tool 'send' needs Mail", "registry"],
-        ),
-        (
-            APP + TOOL.format(name="send", parameters="") + AGENT.format(tools="send, send"),
-            ["tool 'send' is declared twice", "Toolkit.namespace"],
-        ),
-        (
-            APP + AGENT.format(tools="").replace("model=", "policy=1, model="),
-            ["Agent() has no parameter 'policy'", "broken.py, line 2"],
-        ),
-    ],
-    ids=["no module", "no app", "missing service", "duplicate tool", "an error in the app itself"],
-)
-def test_a_broken_app_is_refused_with_the_fix(
-    tmp_path: Path, state_home: Path, source: str | None, texts: list[str]
-) -> None:
-    """The start is refused in one message, before anything starts."""
-    if source is not None:
-        (tmp_path / "broken.py").write_text(source)
-    refused = turngate("up", "broken:app", "--port", str(embedded_temporal.choose_port()), cwd=tmp_path)
-    assert refused.returncode == 2
-    assert "Traceback" not in refused.stderr
-    assert all(text in refused.stderr for text in texts), refused.stderr
-    assert not list(state_home.glob("turngate/data/test-a-broken-app*"))
+        taken = str(other.getsockname()[1])
+        for directory, words, *texts in (
+            (without_app, ["--port", taken], f"port {taken} on 127.0.0.1 is taken", "--port"),
+            (without_app, ["--port", free, "--data-dir", "file/below"], "cannot be written", "TURNGATE_DATA_DIR"),
+            (broken, ["broken:app", "--port", free], "tool 'send' needs Mail", "registry"),
+        ):
+            refused = turngate("up", *words, cwd=directory)
+            assert (refused.returncode, [text for text in texts if text not in refused.stderr]) == (2, []), refused
+            assert "Traceback" not in refused.stderr
+    assert os.listdir(without_app) == ["file"]  # noqa: PTH208 - names
+    assert not list(state_home.glob("turngate/data/*-app-*"))
 
 
 @pytest.mark.exhaustive
@@ -453,17 +406,9 @@ def test_a_worker_waits_visibly_for_temporal_and_can_be_stopped(tmp_path: Path) 
     address = f"127.0.0.1:{embedded_temporal.choose_port()}"
     worker = Background("worker", cwd=tmp_path, TEMPORAL_ADDRESS=address)
     worker.wait_for(f"waiting up to 30 s for Temporal at {address}")
-    code, took, output = worker.stop(signal.SIGINT)
+    code, output = worker.stop(signal.SIGINT)
     assert code == 130
-    assert took < 10
     assert "Traceback" not in output
-
-
-def test_without_a_stack_a_command_says_how_to_start_one(tmp_path: Path) -> None:
-    """Nothing has run here."""
-    refused = turngate("runs", cwd=tmp_path)
-    assert refused.returncode == 2
-    assert "turngate up" in refused.stderr
 
 
 # The demo (approved: test_installed_wheel.py)
@@ -491,6 +436,6 @@ def test_the_demo_waits_for_a_person_and_stays_up(tmp_path: Path) -> None:
     request_id = demo.wait_for(r"/requests/(rq_\w+)").group(1)
     assert turngate("decide", request_id, "reject", "--data-dir", "d", cwd=tmp_path).returncode == 0
     demo.wait_for("stay up until Ctrl-C")
-    code, _took, output = demo.stop(signal.SIGINT)
+    code, output = demo.stop(signal.SIGINT)
     assert code == 0
     assert "Traceback" not in output
