@@ -270,16 +270,6 @@ async def test_a_live_run_is_steered_by_the_commands_that_are_printed(desk: Desk
     await desk.api.stack.ended(run)
 
 
-async def test_a_run_without_a_workflow_is_recovered_by_the_command_that_is_printed(desk: Desk, client: Client) -> None:
-    """The command is of this machine, not of the API, and gets only the options that it has."""
-    run = await desk.run("pay")
-    await desk.api.stack.request(run)
-    await client.get_workflow_handle(run.id).terminate()
-    await desk.change(run, created_at="2026-01-01T00:00:00.000000+00:00")
-    answer = await desk.type(await waits(desk, run, "turngate recover "))
-    assert (answer.code, "recovered" in answer.output) == (0, True), answer.output
-
-
 async def test_a_command_gets_only_options_that_it_has(desk: Desk) -> None:
     """`worker`, `doctor` and `recover` know no --url, so `explain --url` prints them without it."""
     run = await desk.ended("fail", error_class="configuration")
@@ -314,7 +304,10 @@ async def is_printed(wanted: str, *, by: Callable[[], Awaitable[list[str]]]) -> 
 
 
 async def test_a_lost_workflow_is_recovered_by_the_command_of_status_and_pages(desk: Desk, client: Client) -> None:
-    """`status`, the page Health and the run's page print the same command, which works as the terminal prints it."""
+    """`status`, `explain`, the page Health and the run's page print the same command, which works as the terminal prints it.
+
+    It is of this machine, not of the API, and gets only the options that it has.
+    """
     run = await desk.run("pay")
     await desk.api.stack.request(run)
     await client.get_workflow_handle(run.id).terminate()
@@ -326,6 +319,7 @@ async def test_a_lost_workflow_is_recovered_by_the_command_of_status_and_pages(d
         return (await desk.type(f"turngate status --data-dir {desk.quoted}")).commands
 
     await is_printed(typed, by=status)
+    assert await waits(desk, run, "turngate recover ") == typed
     for path in ("/health", f"/runs/{run.id}"):
         await is_printed(recover, by=partial(on_page, desk, path))
     answer = await desk.type(typed)
