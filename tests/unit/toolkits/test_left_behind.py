@@ -191,6 +191,54 @@ def test_what_editors_obey_is_named_where_it_is_not_held(
     assert named(errors) == expected
 
 
+def test_what_gits_settings_name_is_held(backend: Backend, run: Callable[[str], str], tmp_path: Path) -> None:
+    """Hooks elsewhere, and settings that others include, at whatever depth; Landlock holds nothing, so they are named."""
+    work = repository(tmp_path / "work")
+    for name, text in (
+        ("tools/hooks/pre-commit", "#!/bin/sh\n"),
+        ("tools/shared.ini", "[include]\n\tpath = inner.ini # more\n"),
+        ("tools/inner.ini", f'[Core] HooksPath = "{work}/.husky/_"\n'),
+        (".husky/_/h", ""),
+        (".husky/pre-push", ""),
+    ):
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text(text)
+    git(work, "config", "core.hooksPath", "tools/hooks")
+    git(work, "config", "include.path", "../tools/shared.ini")
+    git(work, "config", "includeIf.gitdir:/.path", str(tmp_path / "outside"))
+    with (work / "tools/inner.ini").open("a") as inner:
+        inner.write("[include] path = shared.ini\n")  # a circle, which git refuses
+    changed = ("tools/hooks/pre-commit", "tools/hooks/new", "tools/inner.ini", "tools/shared.ini", ".husky/pre-push")
+    before = {each: each.read_text() for each in work.rglob("*/*") if each.is_file() and ".git" not in each.parts}
+    errors = run(
+        "mv tools t; mkdir -p tools/hooks; rm -rf .husky/_; mv .husky h;"
+        + "".join(f"echo evil >> {name};" for name in changed)
+        + "echo x > tools/other; true"
+    )
+    if backend == "bubblewrap":
+        assert named(errors) == set()
+        assert {each: each.read_text() for each in before} == before
+        assert (work / "tools/other").exists()
+    else:
+        assert named(errors) >= {name for name in changed if name != ".husky/pre-push"}
+
+
+def test_places_that_programs_obey_are_named_at_the_top(run: Callable[[str], str], tmp_path: Path) -> None:
+    """Those of editors, agents, package managers and build servers that no mount holds, however they are written."""
+    repository(tmp_path / "work")
+    written = (
+        ".zed/tasks.json",
+        ".exrc",
+        ".dir-locals.el",
+        ".mcp.json",
+        ".husky/pre-commit",
+        "Jenkinsfile",
+        ".hg/hgrc",
+    )
+    errors = run("".join(f"mkdir -p $(dirname {name}); echo x > {name};" for name in written) + "echo x > .hg/store")
+    assert named(errors) == set(written)
+
+
 def test_a_name_adds_no_words_of_its_own(run: Callable[[str], str], tmp_path: Path) -> None:
     """A line break in a directory's name doesn't begin a line of the confinement."""
     (tmp_path / "work").mkdir()
@@ -219,7 +267,7 @@ def test_submodules_are_found_in_every_kind_of_index(tmp_path: Path, way: list[s
     (work / "intended").touch()
     git(work, *way)
     git(work, "add", ".")
-    held = LeftBehind(str(work), []).submodules()
+    held = LeftBehind(str(work), []).to_hold()
     assert {place.names[:-1] for place in held if place.names[-1] == ".git"} == {
         ("deep", "er", "sub"),
         ("deep", "sub"),

@@ -57,6 +57,9 @@ PLACES: Final = HELD | _names(
 )
 """Names of files and directories, in small letters; for a directory, all that is in it."""
 
+WATCHED: Final = PLACES - _names(".git .hg .jj .svn") | _names(".hg/hgrc .jj/repo/config.toml")
+"""What a command's output names if it changed at the top of a directory. What git obeys in ``.git`` is looked for apart."""
+
 _GENERAL: Final = _names(".config")
 """Those of ``PLACES`` that hold directories for any purpose, too."""
 

@@ -133,7 +133,7 @@ def main() -> None:
         files = {"FILTER": code, "RESOLVER": f"nameserver {_RESOLVER}\n".encode()}
         options = program.index("--")
         program = [*(_number_of(argument, files) for argument in program[:options]), *program[options:]]
-        _hold_submodules(order["held"], looks)
+        _hold_more(order["held"], looks)
         child, mountpoints = _start_bubblewrap(program, order)
         _supervise(child, order["processes"], lambda: _finish(looks, mountpoints), spared=True)
     child = _start(program, prepare=lambda: _confine(order, code))
@@ -325,15 +325,15 @@ def _signal(processes: list[int], number: int) -> None:
             os.kill(process, number)
 
 
-def _hold_submodules(held: dict[str, list[Any]], looks: list[left_behind.LeftBehind]) -> None:
-    """Add the repositories where the operator's git goes by itself to what is held, but for those in what is only read."""
+def _hold_more(held: dict[str, list[Any]], looks: list[left_behind.LeftBehind]) -> None:
+    """Add to what is held where the operator's git goes by itself, and what its settings name, but for what is only read."""
     for look in looks:
         for directory, listed in held.items():
             if look.path != directory and not look.path.startswith(f"{directory}/"):
                 continue
             start = tuple(look.path.removeprefix(directory).split("/")[1:])
             fixed = {tuple(names): how for names, how, *_rest in listed}
-            for place in look.submodules():
+            for place in look.to_hold():
                 names = (*start, *place.names)
                 if names not in fixed and not any(
                     fixed.get(names[:many]) in {"read", "hide"} for many in range(len(names))

@@ -12,6 +12,7 @@ Sources: gitrepository-layout(5), gitformat-index(5), githooks(5).
 from __future__ import annotations
 
 import os
+import re
 import stat
 import struct
 from collections import deque
@@ -49,14 +50,20 @@ _OF_BARE = {*_OF_NAMED_BRANCHES, *(each.names[0] for each in OF_REPOSITORY)}
 _MOST_ENTRIES = 10_000
 _MOST_OF_THEIR_OWN = 20
 """So many repositories, those nearest to the top, are looked at whatever the others hold."""
+_MOST_OF_PLACE = 1_000
 _MOST_SUBMODULES = 100
+_MOST_SETTINGS = 10
 _MOST_NAMED = 10
 _MOST_OF_INDEX = 16 << 20
+_MOST_OF_SETTINGS = 1 << 16
 _SUBMODULE = 0o160000
 _SUBMODULE_MODE = _SUBMODULE.to_bytes(4, "big")
 _MODES = {_SUBMODULE, 0o100644, 0o100755, 0o120000, 0o040000}
 _EXTENDED, _WITHOUT_PREFIXES = 0x4000, 4
 """A flag of an entry, and the version in which a path leaves out what it shares with the one before."""
+
+_NAMES_PLACE = re.compile(rb"(?im)^[ \t]*(?:\[[^\]\n]*\][ \t]*)?(hooksPath|path)[ \t]*=[ \t]*([^#;\r\n\0]{1,200})")
+"""A setting with which git takes commands from elsewhere: ``core.hooksPath``, ``include.path``, ``includeIf.….path``."""
 
 Of = TypeVar("Of")
 Names = tuple[str, ...]
@@ -79,15 +86,14 @@ class LeftBehind:
         """
         self.path, self._places = path, places
         self._directory = descriptors.open_place(path)
-        self._before = _Look(self._directory, places)
+        self._before = _Look(self._directory, path, places)
 
-    def submodules(self) -> list[HeldPlace]:
-        """Return what to hold so that submodules stay what they are; directories come before what lies in them."""
-        held = dict.fromkeys(
-            (names[:many] for names in self._before.submodules[:_MOST_SUBMODULES] for many in range(1, len(names))),
-            "keep",
-        )
-        places = [HeldPlace(names, how) for names, how in held.items()]
+    def to_hold(self) -> list[HeldPlace]:
+        """Return what to hold so that submodules, and what settings name, stay; directories come before what lies in them."""
+        inside = [*self._before.submodules[:_MOST_SUBMODULES], *self._before.settings]
+        ways = dict.fromkeys(names[:many] for names in inside for many in range(1, len(names)))
+        places = [HeldPlace(names, "keep") for names in ways]
+        places += [HeldPlace(names, "read", absent) for names, absent in self._before.settings.items()]
         for names in self._before.submodules[:_MOST_SUBMODULES]:
             of_repository = [each._replace(names=(*names, *each.names)) for each in OF_REPOSITORY]
             places += [
@@ -101,7 +107,7 @@ class LeftBehind:
 
         ``known``: places that the output names anyway.
         """
-        after = _Look(self._directory, self._places)
+        after = _Look(self._directory, self.path, [*self._places, *map("/".join, self._before.settings)])
         removed = list(filter(self._remove, _changed(self._before.links, after.links)))
         if removed:
             yield f"removed {_listed(removed)} in {self.path}: git makes no links there, and would have changed what they lead to"
@@ -134,20 +140,27 @@ class LeftBehind:
 class _Look:
     """One look at a directory: repositories and files that are obeyed, by the names that lead there."""
 
-    def __init__(self, directory: int, places: Sequence[str]) -> None:
+    def __init__(self, directory: int, path: str, places: Sequence[str]) -> None:
         self.obeyed: dict[Names, Stamp] = {}
         self.links: dict[Names, Stamp] = {}
         self.repositories: set[Names] = set()
         self.submodules: list[Names] = []
+        self.settings: dict[Names, str | None] = {}
+        """What the settings of the repository at the top name → what is made where it is absent."""
         self.cut: set[Names] = set()
-        """Repositories that weren't looked at to the end."""
+        """Repositories and places that weren't looked at to the end."""
         self._directory = directory
         self._left = _MOST_ENTRIES
         repositories = self._search()
         self.is_cut = self._left < 0
         self._left = _MOST_ENTRIES
-        for place in places:
-            self.obeyed |= {names: _stamp(status) for names, status in self._files((place,))}
+        spelled = [*places, *(name for name in self._entries((), _is_directory) if name.casefold() in places)]
+        self._read_settings(path, places)
+        for place in dict.fromkeys([*(tuple(each.split("/")) for each in spelled), *self.settings]):
+            self._left = _MOST_OF_PLACE
+            self.obeyed |= {names: _stamp(status) for names, status in self._files(place)}
+            self.cut |= {place} if self._left < 0 else set()
+        self._left = _MOST_ENTRIES
         while repositories:
             names = repositories.popleft()
             if names not in self.repositories and self._status(names) is not None:
@@ -172,6 +185,21 @@ class _Look:
                 repositories.append(names)
             waiting += [(*names, name) for name, is_directory in listed.items() if is_directory and name != ".git"]
         return repositories
+
+    def _read_settings(self, path: str, places: Sequence[str]) -> None:
+        """Find what the settings name below the directory, and what the files that they include do. No link is followed."""
+        files: list[Names] = [(".git", "config"), (".git", "config.worktree")]
+        for file in files:
+            for key, value in _NAMES_PLACE.findall(self._read(file, _MOST_OF_SETTINGS)):
+                is_hooks = key.lower() == b"hookspath"
+                text = os.fsdecode(value).strip().replace('"', "")
+                full = os.path.normpath(os.path.join(path, *([] if is_hooks else file[:-1]), text))  # noqa: PTH118
+                names = tuple(os.path.relpath(full, path).split("/"))
+                if names[0] in {"..", ".", ".git"} or len(self.settings) == _MOST_SETTINGS:
+                    continue
+                files += [] if is_hooks or names in files else [names]
+                # `.husky/_` has what runs the hooks that lie above it.
+                self.settings[names[:1] if names[0] in places else names] = "/" if is_hooks else None
 
     def _look_at(self, repository: Names) -> None:
         """Look at what git obeys in a repository, and at links where it writes."""

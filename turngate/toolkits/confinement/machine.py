@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.policy.protected import HELD
+from turngate.domain.policy.protected import WATCHED
 from turngate.domain.tools.tool import ProcessConfinement
 from turngate.toolkits.confinement import bubblewrap, descriptors, held_places, launcher, seccomp, system_paths
 from turngate.toolkits.confinement.held_places import HeldPlace
@@ -146,7 +146,7 @@ class Confinement:
             "held": {},
             "held_folder": str(self.notes),
             "changeable": list(map(str, sandbox.changeable)),
-            "obeyed": sorted(HELD),
+            "obeyed": sorted(WATCHED),
         }
         program = list(argv)
         namespaces = self.backend == "bubblewrap"
