@@ -26,23 +26,11 @@ from turngate.store.tables import runs as runs_table
 
 ORIGINS = Origins(items=(Origin(at="/cents", doubt="nowhere"),)).model_dump_json(exclude_defaults=True)
 PATHS = (
-    "/",
-    "/?order=age",
-    "/?status=all",
-    "/?search=pay",
-    "/?group=run",
-    "/?group=step",
-    "/?group=alike",
-    "/runs",
-    "/api/v1/requests?limit=200",
-    "/api/v1/requests?limit=200&order=age",
-    "/api/v1/requests?limit=200&status=all",
-    "/api/v1/requests?limit=200&search=pay",
-    "/api/v1/runs?limit=200",
-    "/api/v1/runs?limit=200&search=go&agent=agent",
-    "/api/v1/stuck-runs?limit=200&still_for_seconds=0",
-    "/runs?search=go&agent=agent",
-)
+    "/", "/?order=age", "/?status=all", "/?search=pay", "/?group=run", "/?group=step", "/?group=alike", "/runs",
+    "/api/v1/requests?limit=200", "/api/v1/requests?limit=200&order=age", "/api/v1/requests?limit=200&status=all",
+    "/api/v1/requests?limit=200&search=pay", "/api/v1/runs?limit=200", "/api/v1/runs?limit=200&search=go&agent=agent",
+    "/api/v1/stuck-runs?limit=200&still_for_seconds=0", "/runs?search=go&agent=agent",
+)  # fmt: skip
 """What pages, the terminal's screens and the commands list. Each of these reads one page of the API."""
 
 MANIFEST = pay.manifest.model_dump_json()

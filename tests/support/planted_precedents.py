@@ -22,45 +22,15 @@ from turngate.store.requests.precedents import Decided
 from turngate.store.tables import decisions, executions, requests
 
 PER_RUN: Final = 500
-WORDS: Final = tuple(
-    first + second
-    for first in (
-        "bar",
-        "cor",
-        "del",
-        "fen",
-        "gal",
-        "hus",
-        "jor",
-        "kel",
-        "lam",
-        "mor",
-        "nel",
-        "por",
-        "quil",
-        "ras",
-        "sol",
-        "tam",
-    )
-    for second in (
-        "a",
-        "ben",
-        "den",
-        "fis",
-        "gon",
-        "ker",
-        "lin",
-        "mas",
-        "nor",
-        "pel",
-        "rik",
-        "son",
-        "ton",
-        "vas",
-        "wen",
-        "zet",
-    )
-)
+_BEGINNINGS: Final = (
+    "bar", "cor", "del", "fen", "gal", "hus", "jor", "kel", "lam",
+    "mor", "nel", "por", "quil", "ras", "sol", "tam",
+)  # fmt: skip
+_ENDS: Final = (
+    "a", "ben", "den", "fis", "gon", "ker", "lin", "mas", "nor",
+    "pel", "rik", "son", "ton", "vas", "wen", "zet",
+)  # fmt: skip
+WORDS: Final = tuple(first + second for first in _BEGINNINGS for second in _ENDS)
 REASONS: Final = (
     "The parcel arrived damaged", "The customer changed their mind", "Paid twice", "Never delivered",
     "Wrong size", "As agreed on the phone", "Goodwill after a long delay", "The article is sold out",

@@ -44,26 +44,9 @@ VOID = {"meta", "link", "input", "br", "hr", "img"}
 DRAWN = {"svg", "g", "path", "rect", "circle", "line", "text", "title", "a"}
 """Elements that our own pictures and icons are made of: shapes, words and links, none that loads, runs or holds HTML."""
 DRAWN_WITH = {
-    *(
-        "class",
-        "x",
-        "y",
-        "x1",
-        "x2",
-        "y1",
-        "y2",
-        "cx",
-        "cy",
-        "r",
-        "rx",
-        "width",
-        "height",
-        "viewbox",
-        "d",
-        "text-anchor",
-    ),
-    *("href", "tabindex", "role", "aria-hidden", "aria-label", "focusable"),
-}
+    "class", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "rx", "width", "height", "viewbox", "d", "text-anchor",
+    "href", "tabindex", "role", "aria-hidden", "aria-label", "focusable",
+}  # fmt: skip
 OWN_TEXTS = {"textarea source", "textarea input", "textarea notes"}
 """Texts that people write and get back to change: rules, tasks, notes. A form that holds hidden characters says so."""
 MARKER = re.compile(r'<span class="hidden-char" title="[A-Za-z0-9 ()-]*">(?:⟨U\+[0-9A-F]{4,6}⟩|⏎|⇥)</span>')
