@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import py_compile
 import shutil
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -12,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from turngate.runtime import import_guard
 from turngate.runtime.import_guard import ImportGuard
 
 IMPORTS = """\
-import importlib.util, sys
+import importlib.util, json, sys
 from turngate.runtime.import_guard import ImportGuard
-guard = ImportGuard.model_validate_json(sys.argv[1])
+guard = ImportGuard(**json.loads(sys.argv[1]))
 guard.watch_imports()
 sys.path.insert(0, sys.argv[2])
 def module(name):
@@ -38,7 +41,7 @@ print(sorted(path for path, _state in guard.refused.values()))
 
 def imports(guard: ImportGuard, place: Path, *modules: str) -> list[str]:
     """Import modules in a process of their own, and return what happened to each, and which files were refused."""
-    argv = [sys.executable, "-c", IMPORTS, guard.model_dump_json(), str(place), *modules]
+    argv = [sys.executable, "-c", IMPORTS, guard.as_json, str(place), *modules]
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
@@ -147,6 +150,54 @@ def test_a_name_that_leads_to_another_file_than_before_is_refused(place: Path) -
     while changed(place / "first.py") <= guard.accepted_at:  # a tick of the kernel's clock
         (place / "first.py").write_text("NAME = 'written'\n")
     assert imports(guard, place, "first") == ["written", "[]"]
+
+
+BEGUN = """\
+import json, site
+site.addsitedir("src")
+def main(guard, channel):
+    channel.sendall(json.dumps({"refused": guard.refused}).encode())
+"""
+
+
+def test_i13_nothing_that_a_run_wrote_runs_before_the_guard_is_there(place: Path) -> None:
+    """I13: what Python runs by itself, on the PYTHONPATH and from .pth files, and what shadows the worker's own modules."""
+    for name in ("own", "src"):
+        (place / name).mkdir()
+    (place / "own/begun.py").write_text(BEGUN)
+    wrote = f"import sys; open({str(place / 'ran')!r}, 'w')\n"
+    names = ("forged.pth", "sitecustomize.py", "structlog.py")
+    pth, customize, library = forged = [place / "src" / name for name in names]
+    while (at := changed(_written(pth, wrote))) <= changed(place / "own/begun.py"):  # a tick of the kernel's clock
+        continue
+    for file in forged:
+        _written(file, wrote)
+    guard = ImportGuard(places=(place,), since=at)
+    assert _begin("begun", guard, place) == {str(pth), str(customize)}
+    assert _begin("turngate.cli.dev.worker_process", guard, place) == {str(customize), str(library)}
+    assert not (place / "ran").exists()
+
+
+def _written(file: Path, text: str) -> Path:
+    file.write_text(text)
+    return file
+
+
+def _begin(module: str, guard: ImportGuard, place: Path) -> set[str]:
+    """Begin a process as `turngate dev` begins a worker, with PYTHONPATH=own:src; return the files that it refused."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(guard.as_json.encode() + b"\n")
+        argv = [sys.executable, "-P", "-S", "-", module, str(theirs.fileno()), "own:src"]
+        source = Path(import_guard.__file__).read_bytes()
+        ended = subprocess.run(
+            argv, input=source, pass_fds=[theirs.fileno()], capture_output=True, check=False, cwd=place
+        )
+        theirs.close()
+        with ours.makefile("rb") as lines:
+            answer = json.loads(lines.readline() or b"{}")
+    assert answer, ended.stderr.decode()
+    return {path for path, _state in answer["refused"].values()}
 
 
 SERVES = """\

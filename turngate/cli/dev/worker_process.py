@@ -1,9 +1,8 @@
 """The worker of ``turngate dev``: a process that loads the app once. A changed app gets a new process.
 
-Run as ``python -m turngate.cli.dev.worker_process PARENT DESCRIPTOR APP PACE METRICS``. PARENT: the pid of what starts it.
-The descriptor is one end of a socket pair with it. The first line that comes through it is an :class:`ImportGuard` as JSON, the
-first that goes says whether the app could be loaded, and from which files. When the other end is gone, this process stops; on
-Linux the kernel kills it then, also while it loads the app.
+Begun by :func:`turngate.runtime.import_guard.main`, with the arguments PARENT APP PACE METRICS. PARENT: the pid of what starts
+it. The first line that goes through the socket says whether the app could be loaded, and from which files. When the other end is
+gone, this process stops; on Linux the kernel kills it then, also while it loads the app.
 PACE: ``step`` or ``run``, see :mod:`turngate.cli.dev.script_steps`. METRICS: the descriptor of the socket where it serves
 metrics, which it shares with the worker that it follows; ``-``: nowhere.
 """
@@ -57,24 +56,20 @@ MOST_LINE_BYTES: Final = 8 * 1024 * 1024
 """Of one line through the socket."""
 
 
-def main() -> None:
-    """Load the app, say so, and run its worker until the other end or a signal ends it."""
-    parent, descriptor, target, pace, of_metrics = sys.argv[1:]
+def main(guard: ImportGuard, channel: socket.socket) -> None:
+    """Load the app, say so through the channel, and run its worker until the other end or a signal ends it."""
+    parent, target, pace, of_metrics = sys.argv[1:]
     die_with(int(parent))
     terminal.prepare_streams()
-    channel = _inherited(descriptor)
     metrics = None if of_metrics == "-" else _inherited(of_metrics)
     settings = load_settings()  # as the process that started this one has read them
     configure_logging(settings.log_level, settings.log_format)
-    with channel.makefile("rb") as lines:  # nothing else comes before this process has answered
-        guard = ImportGuard.model_validate_json(lines.readline())
-    guard.watch_imports()
     try:
         app = load_confined(settings, target)
         require_model_names(settings, app)
         _require_accepted(guard, app_files(app, settings, build_models(settings, script_base=app.base).profiles))
     except TurngateError as error:
-        channel.sendall(_line(_failure(error, target) | guard.model_dump(include={"loaded", "refused"})))
+        channel.sendall(_line(_failure(error, target) | {"loaded": guard.loaded, "refused": guard.refused}))
         leave(2)
     guard.since = time.time()  # what is imported later
     code = 1
@@ -203,7 +198,3 @@ def _own(files: list[str]) -> list[str]:
     """Return these files, and those of the modules that are loaded, without libraries'."""
     modules = [str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())]
     return sorted({str(Path(file).resolve()) for file in (*files, *modules) if file and is_own(file)})
-
-
-if __name__ == "__main__":
-    main()

@@ -30,6 +30,7 @@ from turngate.domain.errors import ConfigurationError
 from turngate.domain.tools.tool import ToolManifest
 from turngate.models.registry import Models, ModelSettings
 from turngate.models.scripted import ScriptedModel
+from turngate.runtime import import_guard
 from turngate.runtime.import_guard import ImportGuard, Seen
 from turngate.runtime.settings import Settings, environment_names
 from turngate.store import clock
@@ -48,6 +49,8 @@ PROCESS_END_SECONDS: Final = SIGN_OFF_SECONDS + 4
 TRIAL_SECONDS: Final = 60.0
 _TOOLS: Final = TypeAdapter(dict[str, list[ToolManifest]])
 WORKER: Final = "turngate.cli.dev.worker_process"
+FIRST: Final = Path(import_guard.__file__).read_bytes()
+"""What a worker runs before it may import anything that a run may have changed, as it is now."""
 
 Times = dict[str, tuple[int, int] | None]
 """File → when it was changed (ns) and its size; None: it is not there."""
@@ -187,16 +190,20 @@ class Workshop:
         began, guard = clock.now().timestamp() - CLOCK_SECONDS, await self._guard()
         with theirs:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-m", WORKER,  # -P: nothing beside the app is taken for a library
-                str(os.getpid()), str(theirs.fileno()), self.target, "step" if pace.one_step_at_a_time else "run",
+                sys.executable, "-P", "-S", "-",  # -P: nothing beside the app is taken for a library
+                WORKER, str(theirs.fileno()), os.environ.get("PYTHONPATH", ""),
+                str(os.getpid()), self.target, "step" if pace.one_step_at_a_time else "run",
                 "-" if self.metrics is None else str(self.metrics.fileno()),
-                env=self._environment(), pass_fds=inherited, stdin=asyncio.subprocess.DEVNULL,
+                env=self._environment(), pass_fds=inherited, stdin=asyncio.subprocess.PIPE,
                 process_group=0,  # Ctrl-C is for the process that stops the parts in order
             )  # fmt: skip
         reader, writer = await asyncio.open_connection(sock=ours, limit=MOST_LINE_BYTES)
         worker = RunningWorker(process, reader, writer, [], self.settings.stop_grace_seconds)
         self._started = [*(each for each in self._started if each.process.returncode is None), worker]
-        writer.write(guard.model_dump_json().encode() + b"\n")
+        if process.stdin is not None:
+            process.stdin.write(FIRST)
+            process.stdin.close()
+        writer.write(guard.as_json.encode() + b"\n")
         line = b""
         with contextlib.suppress(OSError):  # it has ended without reading that
             line = await reader.readline()
@@ -253,7 +260,8 @@ class Workshop:
         }
         named = {environment_names(name)[0]: value for name, value in values.items() if value}
         # Two changes in one second may leave a compiled module that is of the first.
-        return {**os.environ, **named, "PYTHONDONTWRITEBYTECODE": "1"}
+        own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # it gets that later
+        return {**own, **named, "PYTHONDONTWRITEBYTECODE": "1"}
 
     @asynccontextmanager
     async def serving(

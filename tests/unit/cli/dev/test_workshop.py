@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from turngate.cli.dev.workshop import WORKER, Workshop, times_of
 from turngate.cli.main import app
+from turngate.runtime import import_guard
 from turngate.runtime.settings import load_settings
 
 APP = """\
@@ -97,7 +98,8 @@ KILLED_PARENT = f"""\
 import os, socket, subprocess, sys, time
 ours, theirs = socket.socketpair()
 subprocess.Popen(
-    [sys.executable, "-m", {WORKER!r}, str(os.getpid()), str(theirs.fileno()), "slow_app:app", "run", "-"],
+    [sys.executable, "-P", "-S", {import_guard.__file__!r}, {WORKER!r}, str(theirs.fileno()), "",
+     str(os.getpid()), "slow_app:app", "run", "-"],
     pass_fds=[theirs.fileno()],
 )
 ours.sendall(b"{{}}\\n")

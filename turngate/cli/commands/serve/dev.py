@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,7 @@ from turngate.cli.parts.metrics import metrics_listener
 from turngate.cli.posix_signals import run_server, stop_on_posix_signals
 from turngate.domain.errors import ConfigurationError
 from turngate.http_environment import is_loopback
+from turngate.runtime.import_guard import ImportGuard
 from turngate.runtime.settings import Settings
 
 
@@ -54,6 +56,8 @@ def serve_dev(settings: Settings, target: str, *, temporal_ui: bool) -> None:
         )
     if settings.workspaces is None:
         settings = settings.model_copy(update={"workspaces": (Path.cwd(),)})
+    # This process loads no app. What of its own it imports later is no module that a run has put in its place.
+    ImportGuard(places=tuple(each.resolve() for each in settings.workspaces or ()), since=time.time()).watch_imports()
     stack.require_no_other_stack(settings)
     listener = listen(settings.api_host, settings.api_port)
     of_worker = metrics_listener(settings, after=1)
