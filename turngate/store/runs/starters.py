@@ -30,7 +30,7 @@ async def starters_of(conn: Connection, run: Run, *, until: str) -> frozenset[st
     while new:
         known |= new
         new = await _conversations_around(conn, new) - known
-    those = select(runs.c.id).where(runs.c.conversation_id.in_(known), runs.c.created_at <= until)
+    those = select(runs.c.id).where(runs.c.conversation_id.in_(known))  # the events tell when
     orders = await _payloads(conn, events.c.run_id.in_(those) & events.c.type.in_(ORDERS), until=until)
     others = await _payloads(conn, events.c.run_id.in_(those) & events.c.type.in_(MAY_STEER), until=until)
     orders += [each for each in others if each.get("steers") or "reason" in each.get("words", {})]
