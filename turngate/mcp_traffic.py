@@ -45,6 +45,8 @@ ANSWER_LOST: Final = frozenset({CONNECTION_CLOSED, REQUEST_TIMEOUT, PARSE_ERROR,
 5xx, a 202, a page in place of JSON). With these the call may have happened."""
 MAX_MESSAGE: Final = 16_000_000
 """Bytes of one message. Of a larger one only the two ends are kept."""
+MAX_CONTAINERS: Final = 1_000_000
+"""Lists and objects in one message, as its brackets count; reading as many takes about a second."""
 HEAD_BYTES: Final = 20_000
 TAIL_BYTES: Final = 1_000
 MAX_BATCH: Final = 100
@@ -61,7 +63,7 @@ _LAST_IS_ERROR: Final = re.compile(r'[{,]\s*"isError"\s*:\s*true\s*\}[^{}\[\]]*\
 
 @dataclass(frozen=True)
 class TooLarge:
-    """A message of more than ``MAX_MESSAGE`` bytes.
+    """A message of more than ``MAX_MESSAGE`` bytes or ``MAX_CONTAINERS`` lists and objects.
 
     ``head``, ``tail``: its two ends; ``size``: of the whole, in bytes; ``digest``: the whole's hex SHA-256.
     In a stream of events, the whole is the line with the message.
@@ -75,7 +77,8 @@ class TooLarge:
     @property
     def words(self) -> str:
         """Its size, and the bound."""
-        return f"{self.size / 1e6:,.1f} MB, over the bound of {MAX_MESSAGE / 1e6:g} MB for one message"
+        bound = f"{MAX_MESSAGE / 1e6:g} MB" if self.size > MAX_MESSAGE else f"{MAX_CONTAINERS:,} lists and objects"
+        return f"{self.size / 1e6:,.1f} MB, over the bound of {bound} for one message"
 
     def outline(self) -> dict[str, Any]:
         """Return the members that the two ends show, those of a result too."""
@@ -114,10 +117,10 @@ class Pieces:
 
     def whole(self) -> bytes | TooLarge:
         """Return the message."""
-        if self._sha256 is None:
+        if self._sha256 is None and self._buffer.count(b"{") + self._buffer.count(b"[") <= MAX_CONTAINERS:
             return bytes(self._buffer)
-        head, tail = bytes(self._buffer[:HEAD_BYTES]), bytes(self._buffer[HEAD_BYTES:])
-        return TooLarge(head, tail, self._size, self._sha256.hexdigest())
+        digest = (self._sha256 or hashlib.sha256(self._buffer)).hexdigest()
+        return TooLarge(bytes(self._buffer[:HEAD_BYTES]), bytes(self._buffer[-TAIL_BYTES:]), self._size, digest)
 
 
 async def lines(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes | TooLarge]:

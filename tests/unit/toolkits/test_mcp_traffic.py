@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import hashlib
 import json
@@ -22,11 +23,11 @@ from turngate import Agent, App, Failure, Ok
 from turngate.activities.execution.executor import Unknown
 from turngate.cli import builders_app
 from turngate.domain.errors import ConfigurationError
-from turngate.mcp_traffic import MAX_MESSAGE, Pieces, TooLarge, lines
+from turngate.mcp_traffic import MAX_BATCH, MAX_CONTAINERS, MAX_MESSAGE, Pieces, TooLarge, lines
 from turngate.runtime.app_loader import check_app
 from turngate.toolkits.mcp import HttpServer, StdioServer, close_sessions, mcp_toolkit
 from turngate.toolkits.mcp_servers.declared import acceptable_names
-from turngate.toolkits.mcp_servers.transport import MAX_TOOLS, Answers
+from turngate.toolkits.mcp_servers.transport import MAX_TOOLS, MAX_UNASKED, Answers
 
 SERVER = Path(__file__).parents[2] / "support" / "raw_mcp_server.py"
 OBJECT: dict[str, Any] = {"type": "object"}
@@ -279,7 +280,7 @@ def test_i14_what_a_server_says_is_for_the_request_that_waits() -> None:
         answers.note(JSONRPCRequest(jsonrpc="2.0", id=number, method=method))
 
     def read(data: bytes | TooLarge) -> list[Any]:
-        return [message.model_dump(exclude_unset=True) for message in answers.read(data)]
+        return [message.model_dump(exclude_unset=True) for message in asyncio.run(answers.read(data))]
 
     refusal = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"what?"}}'
     send(1, "tools/call")
@@ -300,6 +301,28 @@ def test_i14_what_a_server_says_is_for_the_request_that_waits() -> None:
     (listed,) = read(json.dumps({"jsonrpc": "2.0", "id": 6, "result": {"tools": tools}}).encode())
     assert listed["result"]["tools"] == tools[:MAX_TOOLS]
     assert len(odd) == 1
+
+
+async def test_i14_large_messages_leave_the_loop_free_and_those_that_answer_nothing_are_bounded() -> None:
+    """I14: a large line is read in a thread, in time that grows with its size; small ones that answer nothing count, too."""
+    answers = Answers(lambda _name, _why: None)
+    answer = b'{"jsonrpc":"2.0","id":1,"result":{"a":[' + b"{}," * 3_000 + b"1e3]}}"
+    reading = asyncio.create_task(answers.read(b"[" + b",".join([answer] * MAX_BATCH) + b"]"))
+    await asyncio.sleep(0)
+    assert not reading.done()
+    assert len(await reading) == MAX_BATCH
+    assert not answers.are_too_many
+    answers.note(JSONRPCRequest(jsonrpc="2.0", id=2, method="tools/call"))
+    await answers.read(b'{"jsonrpc":"2.0","id":2,"result":{}}')
+    assert answers.unasked == 0
+    for data in (b"", b"{}", TooLarge(b"{", b"}", MAX_UNASKED, "")):
+        await answers.read(data)
+    assert answers.are_too_many
+    dense = Pieces()
+    dense.add(b'{"jsonrpc":"2.0","id":3,"result":{"a":[' + b"{}," * MAX_CONTAINERS + b"1]}}")
+    assert isinstance(clipped := dense.whole(), TooLarge)
+    assert clipped.words == "3.0 MB, over the bound of 1,000,000 lists and objects for one message"
+    assert clipped.outline()["id"] == 3
 
 
 ODD: dict[str, Any] = {

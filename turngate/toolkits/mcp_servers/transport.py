@@ -47,6 +47,11 @@ MAX_TOOLS: Final = 2_000
 END_SECONDS: Final = 2.0
 """How long a server may take to end by itself, and again once it was asked to."""
 PIPE_BYTES: Final = 65_536
+LARGE_BYTES: Final = 1_000_000
+"""What is as large as this is read in a thread."""
+MAX_UNASKED: Final = 100_000_000
+"""Bytes between two answers. Each message counts as at least ``LEAST_BYTES``: small ones cost time, too."""
+LEAST_BYTES: Final = 1_000
 _NO_NUMBER: Final = re.compile(rb"NaN|Infinity|[eE]\+?\d{3}")
 """In JSON that Python may read as a number that is not finite."""
 
@@ -59,11 +64,18 @@ class Answers:
         on_odd_tool: see ``OnOddTool``.
         sole: there is one request only (in an exchange over HTTP), so that each answer is its answer.
         waiting: the requests that have no answer: id, as text → the request.
+    unasked: how much the server wrote that answers nothing, since it last answered.
     """
 
     on_odd_tool: OnOddTool
     sole: bool = False
     waiting: dict[str, JSONRPCRequest] = field(default_factory=dict)
+    unasked: int = 0
+
+    @property
+    def are_too_many(self) -> bool:
+        """Whether the server writes so much that answers nothing that it isn't read any more."""
+        return self.unasked > MAX_UNASKED
 
     def note(self, message: JSONRPCMessage) -> None:
         """Note what the client sends: a request that waits, or that one waits no longer."""
@@ -72,23 +84,31 @@ class Answers:
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
             self.waiting.pop(str((message.params or {}).get("requestId")), None)
 
-    def read(self, data: bytes | TooLarge) -> Iterator[JSONRPCMessage]:
-        """Yield the messages in what the server wrote. An answer that can't be read is an error of its request."""
+    async def read(self, data: bytes | TooLarge) -> list[JSONRPCMessage]:
+        """Return the messages in what the server wrote. An answer that can't be read is an error of its request."""
+        waited, messages = len(self.waiting), list[JSONRPCMessage]()
         if isinstance(data, TooLarge):
-            yield from self._clipped(data)
-            return
-        if not data.strip():
-            return
-        readable, others = messages_in(data)
-        for message in readable:
-            if isinstance(message, JSONRPCResponse) and _NO_NUMBER.search(data):
-                message.result = json.loads(json.dumps(message.result), parse_constant=str)
-            yield self._settled(message)
+            messages += self._clipped(data)
+        elif data.strip():
+            messages += await self._readable(data)
+        if len(self.waiting) < waited:
+            self.unasked = 0
+        else:
+            self.unasked += max(LEAST_BYTES, data.size if isinstance(data, TooLarge) else len(data))
+            await asyncio.sleep(0)  # many small ones must not hold the loop, either
+            if self.are_too_many:
+                log.warning("an MCP server sent too much that answers nothing, and isn't read any more")
+        return messages
+
+    async def _readable(self, data: bytes) -> list[JSONRPCMessage]:
+        readable, others = _parsed(data) if len(data) < LARGE_BYTES else await asyncio.to_thread(_parsed, data)
+        messages = [self._settled(message) for message in readable]
         for each in others:
             if (lost := self._lost(each)) is not None:
-                yield lost
+                messages.append(lost)
             else:
                 log.warning("an MCP server sent what is no message: %r", data[:200])
+        return messages
 
     def unanswered(self) -> Iterator[JSONRPCError]:
         """Yield an error for each request that has no answer when there can be none any more."""
@@ -157,6 +177,16 @@ class Answers:
             else:
                 usable[str(name)] = repaired
         return list(usable.values())
+
+
+def _parsed(data: bytes) -> tuple[list[JSONRPCMessage], list[Any]]:
+    """Return what :func:`messages_in` does, with texts in place of results' numbers that aren't finite."""
+    readable, others = messages_in(data)
+    if _NO_NUMBER.search(data):  # once for all, however many there are
+        for message in readable:
+            if isinstance(message, JSONRPCResponse):
+                message.result = json.loads(json.dumps(message.result), parse_constant=str)
+    return readable, others
 
 
 def _beginning(data: TooLarge, outline: object) -> dict[str, Any]:
@@ -243,10 +273,12 @@ async def process_streams(command: Command, stderr: TextIO, on_odd_tool: OnOddTo
     async def read() -> None:
         async with from_server:
             async for line in lines(pieces()):
-                for message in answers.read(line):
+                for message in await answers.read(line):
                     # The server's output is read even if no one wants it any more: else the server waits.
                     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                         await from_server.send(SessionMessage(message))
+                if answers.are_too_many:  # as if it had ended
+                    return
 
     async def write() -> None:
         async with to_server:
@@ -313,7 +345,7 @@ class _Body(httpx2.AsyncByteStream):
         if self.is_error or not self.answers.waiting:  # the SDK reads it with the status, if at all
             yield b"" if isinstance(whole, TooLarge) else whole
             return
-        messages = [each for each in self.answers.read(whole) if isinstance(each, JSONRPCResponse | JSONRPCError)]
+        messages = [each for each in await self.answers.read(whole) if isinstance(each, JSONRPCResponse | JSONRPCError)]
         for answer in messages[:1] or self.answers.unanswered():
             yield written(answer)
 
@@ -333,18 +365,21 @@ class _Events(httpx2.AsyncByteStream):
         async for line in lines(_with_line_feeds(self.inner)):
             if isinstance(line, TooLarge):
                 if line.head.startswith(_DATA):
-                    yield self._event(replace(line, head=line.head.removeprefix(_DATA)))
+                    yield await self._event(replace(line, head=line.head.removeprefix(_DATA)))
             elif line.startswith(_DATA):
                 event.add(line.removeprefix(_DATA) + b"\n")
             elif line:  # its kind, its id, or a comment
                 yield line + b"\n"
             else:
-                yield self._event(event.whole())
+                yield await self._event(event.whole())
                 event = Pieces()
-        yield self._event(event.whole())
+            if self.answers.are_too_many:
+                return
+        yield await self._event(event.whole())
 
-    def _event(self, data: bytes | TooLarge) -> bytes:
-        return b"".join(_DATA + written(message) + b"\n\n" for message in self.answers.read(data)) or b"\n"
+    async def _event(self, data: bytes | TooLarge) -> bytes:
+        messages = await self.answers.read(data)
+        return b"".join(_DATA + written(message) + b"\n\n" for message in messages) or b"\n"
 
     async def aclose(self) -> None:
         await self.inner.aclose()
