@@ -31,7 +31,7 @@ async def test_sigterm_ends_the_server_with_streams_open(
         stopping = asyncio.create_task(asyncio.to_thread(server.stop))
         async for _line in response.aiter_lines():
             pass  # a connection that is cut instead raises
-        code, _seconds, output = await stopping
+        code, output = await stopping
     assert code == 0, output
     assert "ERROR" not in output, output
     assert "Traceback" not in output, output
