@@ -185,7 +185,7 @@ async def rows_difference(
     types = OF_RUNS if any(table == "runs" for table, _row in rows) else ()
     named, nonces = await audit.naming(conn, _ids(rows), chains=chains, types=types)
     ledger = Ledger(of_run=TABLES[rows[0][0]].of_run)
-    return ledger.first_of_rows(rows, named, ("", secret_of(conn), *nonces))
+    return ledger.first_of_rows(rows, named, [*nonces, secret_of(conn)])
 
 
 async def call_difference(
@@ -213,7 +213,7 @@ def _of_call(
     nonces: Collection[str],
 ) -> ChainBreak | None:
     ledger = Ledger(of_run=True)
-    different = ledger.first_of_rows(rows, named, ("", secret_of(conn), *nonces))
+    different = ledger.first_of_rows(rows, named, [*nonces, secret_of(conn)])
     if different is not None:
         return different
     tables = [table for table, _row in rows]

@@ -60,7 +60,8 @@ def _changed(values: Row, marks: str, nonce: str) -> Iterable[str]:
 
 
 def _mark(name: str, value: object, nonce: str) -> str:
-    return stored_digest({name: value}, nonce)[:MARK_CHARS]
+    text = storable(value) if isinstance(value, str) else repr(value)
+    return keyed_sha256(nonce, name, text)[:MARK_CHARS]  # a row has some twenty, and JSON costs more than the digest
 
 
 def secret_of(conn: Connection) -> str:
