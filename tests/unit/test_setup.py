@@ -34,7 +34,7 @@ mkdir -p "$env/.uv/bin"
 cat > "$env/.uv/bin/uv" <<'END'
 #!/bin/bash
 [[ -z "$UV_DEFAULT_INDEX" ]] || echo "index $UV_DEFAULT_INDEX" >> "$LOG"
-exec "$(dirname "$0")/../../bin/installer" uv install "${@:7}"
+exec "$(dirname "$0")/../../bin/installer" uv install "${@:6}"
 END
 cat > "$env/bin/installer" <<'END'
 #!/bin/bash
