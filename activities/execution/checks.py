@@ -240,7 +240,7 @@ async def require_fresh_approval(door: Door) -> Redemption | None:
 
 async def require_same_confinement(door: Door) -> Redemption | None:
     """Ask again when this worker confines the call's processes otherwise than the person who approved it was shown (I6)."""
-    approval, text = door.approval, door.other_confinement()
+    approval, text = door.approval, door.other_confinement(door.request)
     if approval is None or text is None:
         return None
     why = f"{approval.decided_by} approved this, and another worker would run it, which confines it otherwise. Now: {text}"

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final, Self
@@ -72,7 +72,7 @@ class Permission:
 class Door:
     """One call at the door. It lives as long as the write transaction that it was opened in.
 
-    ``request``: the last that was opened about the call; None: no person was asked. ``request_ids``: of all of them.
+    ``request``: the last that was opened about the call; None: no person was asked. ``all_requests``: every one.
     ``execution``: None while the call was never let through. ``known_tool``: None when this worker's app no longer has it.
     ``findings``: of author's code that was called because an earlier redemption wanted an inspection; None: of none.
     ``end``: how the start of this very attempt ended, of which no one knows whether it took effect; None: it brings no such news.
@@ -89,7 +89,7 @@ class Door:
     agent: Agent
     known_tool: Tool | None
     request: Request | None = None
-    request_ids: Collection[str] = ()
+    all_requests: Sequence[Request] = ()
     findings: Findings | None = None
     end: UnknownEnd | None = None
     stored_rules: tuple[int, bool]
@@ -124,7 +124,7 @@ class Door:
             agent=agent,
             known_tool=engine.tool(agent, call.tool_name),
             request=_last_request(on_record),
-            request_ids={each.id for each in on_record.requests},
+            all_requests=on_record.requests,
             findings=findings,
             end=end,
             stored_rules=on_record.stored_rules,
@@ -189,12 +189,17 @@ class Door:
             return self.approval.precondition
         return DEPENDS_ON_NOTHING if self.grant_needs_look else None
 
-    def other_confinement(self) -> str | None:
-        """Return how this worker would confine the call's processes, if that isn't what a person was shown; None: it is.
+    @property
+    def first_answered(self) -> Request | None:
+        """The request whose answer let the call start first, also once its outcome was asked about; None: no one was asked."""
+        return _newest_before_start(self.call, self.all_requests)
+
+    def other_confinement(self, request: Request | None) -> str | None:
+        """Return how this worker would confine the call's processes, if that isn't what a request showed; None: it is.
 
         Of a call that no one was asked about: if they would run unconfined. The call was judged before, so it can be decoded.
         """
-        confine, request = self.tool.confinement, self.request
+        confine = self.tool.confinement
         if confine is None:
             return None
         if request is None or request.process_confinement is None:
@@ -256,7 +261,8 @@ class Door:
                 rows += [("approvals", vars(each)) for each in approvals]
         if execution is not None:
             rows.append(("executions", vars(execution)))
-        different = await evidence.call_difference(self.conn, self.call, rows, request_ids=self.request_ids)
+        ids = {each.id for each in self.all_requests}
+        different = await evidence.call_difference(self.conn, self.call, rows, request_ids=ids)
         if different is not None:
             why = (
                 f"what lets call {self.call.tool_call_id} run was changed in the database past Turngate, or no one gave it "
@@ -596,17 +602,22 @@ class Door:
 
 
 def _last_request(on_record: executions.OnRecord) -> Request | None:
-    """Return the last request about a call, found by ids that follow from each other, and not by any clock.
-
-    A request about an approval that no longer counts replaces the one before; what happened to a lost start is asked once
-    for each.
-    """
+    """Return the last request about a call. What happened to a lost start is asked once for each."""
     call, execution = on_record.call, on_record.execution
     if call.disposition == "run" and execution is None:
         return None
-    by_id = {request.id: request for request in on_record.requests}
     if execution is not None and execution.state == "unknown":
-        return by_id.get(resolution_request_id(execution))
+        outcome = resolution_request_id(execution)
+        return next((each for each in on_record.requests if each.id == outcome), None)
+    return _newest_before_start(call, on_record.requests)
+
+
+def _newest_before_start(call: calls.Call, of_call: Sequence[Request]) -> Request | None:
+    """Return the newest request about whether a call may run, found by ids that follow from each other, and not by any clock.
+
+    A request about an approval that no longer counts replaces the one before.
+    """
+    by_id = {request.id: request for request in of_call}
     kinds: tuple[RequestKind, ...] = ("approval", "question")
     first = (request_id_of(call.run_id, call.tool_call_id, kind) for kind in kinds)
     last = next((by_id[request_id] for request_id in first if request_id in by_id), None)

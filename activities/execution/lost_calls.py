@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
@@ -241,7 +241,7 @@ async def refuse_changed_call(door: Door) -> Redemption | None:
     """Settle a call that is no longer what was let through, would be confined otherwise, or that policy denies now."""
     problem = await door.judge(door.previous_start.digest, decided=True)
     if not isinstance(problem, Failure):
-        if replace(door, request=await _approved(door)).other_confinement() is None:
+        if door.other_confinement(door.first_answered) is None:
             return None
         problem = not_run("the worker confines it otherwise than when it was allowed; send it again")
     if (
@@ -309,7 +309,7 @@ async def start_again(door: Door) -> Redeemed:
     start = Start(attempt=lost.attempts + 1, decision_id=decision_id, by=by, digest=lost.digest)
     await tell_started(door.conn, door.call, start)
     secrets = {} if door.findings is None else door.findings.secrets or {}
-    approved = await _approved(door)
+    approved = door.first_answered
     return Redeemed(
         door.tool,
         door.run,
@@ -429,16 +429,6 @@ async def waiting_resolution(door: Door) -> AskAgain | None:
 def _is_lost_once(door: Door) -> bool:
     """Tell whether the call must not be repeated, and what happened to it is not known."""
     return door.previous_start.state != "unknown" and door.call.effect == "once"
-
-
-async def _approved(door: Door) -> requests.Request | None:
-    """Return the request whose answer let the call start first; None: no one was asked.
-
-    Where it was edited, confinement and precondition are of the arguments that were shown, as at the first start.
-    """
-    of_call = await requests.of_call(door.conn, door.run.id, door.call.tool_call_id, kind="approval")
-    ids = {each.id for each in of_call}
-    return next((each for each in reversed(of_call) if requests.again_id(each) not in ids), None)
 
 
 def _as_it_runs(door: Door) -> requests.Request | None:
