@@ -14,8 +14,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
 from sqlalchemy import Table, delete, update
 from support.changed_rows import changed
+from temporalio.api.activity.v1 import ActivityOptions
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import UpdateActivityOptionsRequest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
 
@@ -308,6 +312,28 @@ class Stack(EngineHarness):
             return not described.HasField("pending_workflow_task") and not described.pending_activities
 
         await until(look, f"idle workflow of {run.id}")
+
+    async def hurry(self, run: runs.Run, *, retry_ms: int = 100) -> None:
+        """Once an activity of the run is pending: miss its heartbeats after a second, and try it again soon."""
+
+        async def look() -> bool:
+            return bool((await self.workflow(run).describe()).raw_description.pending_activities)
+
+        await until(look, f"pending activity of {run.id}")
+        options = ActivityOptions()
+        options.heartbeat_timeout.FromSeconds(1)
+        options.retry_policy.initial_interval.FromMilliseconds(retry_ms)
+        options.retry_policy.maximum_interval.FromMilliseconds(retry_ms)
+        paths = ["heartbeat_timeout", "retry_policy.initial_interval", "retry_policy.maximum_interval"]
+        await self.client.workflow_service.update_activity_options(
+            UpdateActivityOptionsRequest(
+                namespace=self.client.namespace,
+                execution=WorkflowExecution(workflow_id=run.id),
+                activity_options=options,
+                update_mask=FieldMask(paths=paths),
+                match_all=True,
+            )
+        )
 
     async def closed(self, run: runs.Run) -> WorkflowExecutionStatus:
         """How the run's workflow ended, once it has."""

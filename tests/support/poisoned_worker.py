@@ -1,7 +1,8 @@
 """A worker of ``support.engine.stack`` that is restarted when it ends or freezes, as a supervisor does. Run by tests.
 
-``poisoned_worker.py ADDRESS DATABASE QUEUE DIRECTORY``: while DIRECTORY has a file ``kill``, judging the call of a run with that
-task ends the process; while it has a file ``freeze``, judging one of those never ends. The file gets a line each time.
+``poisoned_worker.py ADDRESS DATABASE DIRECTORY QUEUE…``: one worker for each queue. While DIRECTORY has a file ``kill``, judging
+the call of a run with that task ends the process; while it has a file ``freeze``, judging one of those never ends. The file gets
+a line each time.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -28,8 +30,8 @@ from turngate.store.database import Database
 
 TASKS = {666: "kill", 667: "freeze"}
 """What a run pays, and its task."""
-FROZEN_SECONDS = 3.0
-"""More than the engine's heartbeat timeout in tests: the attempt was given away by then."""
+FROZEN_SECONDS = 1.5
+"""More than the heartbeat timeout of :meth:`support.engine.Stack.hurry`: the attempt was given away by then."""
 
 
 class Payment(BaseModel):
@@ -69,27 +71,36 @@ def losses(directory: Path, task: str) -> int:
     return len((directory / task).read_text().splitlines()) if (directory / task).exists() else 0
 
 
-def supervise(address: str, url: str, queue: str, directory: Path) -> None:
-    """Start the worker again whenever it is gone; kill it when it has been frozen for a while. SIGTERM ends both."""
+def start(address: str, url: str, queue: str, directory: Path) -> int:
+    """Return the pid of a new worker."""
+    pid = os.fork()
+    if pid == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        asyncio.run(work(address, url, queue, directory))
+        os._exit(0)
+    return pid
+
+
+def supervise(address: str, url: str, directory: Path, queues: Sequence[str]) -> None:
+    """Start a queue's worker again whenever it is gone; kill one that has been frozen for a while. SIGTERM ends all."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    while True:
-        before, pid = losses(directory, "freeze"), os.fork()
-        if pid == 0:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            asyncio.run(work(address, url, queue, directory))
-            os._exit(0)
-        frozen_at = None
-        try:
-            while os.waitpid(pid, os.WNOHANG)[0] == 0:
-                time.sleep(0.05)
-                if losses(directory, "freeze") > before:
-                    frozen_at = frozen_at or time.monotonic()
-                    if time.monotonic() - frozen_at > FROZEN_SECONDS:
-                        os.kill(pid, signal.SIGKILL)
-        except SystemExit:
+    workers = {start(address, url, queue, directory): queue for queue in queues}
+    try:
+        while True:
+            time.sleep(0.02)
+            pid, _status = os.waitpid(-1, os.WNOHANG)
+            if pid:
+                queue = workers.pop(pid)
+                workers[start(address, url, queue, directory)] = queue
+            frozen = directory / "freeze"
+            if frozen.exists() and time.time() - frozen.stat().st_mtime > FROZEN_SECONDS:
+                for pid in workers.keys() & {int(line) for line in frozen.read_text().splitlines()}:
+                    os.kill(pid, signal.SIGKILL)
+    except SystemExit:
+        for pid in workers:
             os.kill(pid, signal.SIGKILL)
-            raise
+        raise
 
 
 if __name__ == "__main__":
-    supervise(*sys.argv[1:4], Path(sys.argv[4]))
+    supervise(*sys.argv[1:3], Path(sys.argv[3]), sys.argv[4:])

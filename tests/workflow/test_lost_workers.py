@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,31 +25,34 @@ from turngate.store.events import events
 from turngate.store.runs.runs import Run
 
 WORKER = Path(__file__).parents[1] / "support" / "poisoned_worker.py"
-SECONDS = 120.0
+SECONDS = 300.0
+
+
+@tool(effect="once")
+async def pay(params: Payment) -> int:
+    return params.cents
+
+
+def engine_of(client: Client, database: Database) -> AbstractAsyncContextManager[Stack]:
+    return stack(client, database, pay, model=ListModel(says(call("pay", "{}"))), working=False)
 
 
 @asynccontextmanager
-async def poisoned(
-    temporal: EmbeddedTemporal, client: Client, database: Database, directory: Path, tasks: Sequence[str]
-) -> AsyncIterator[tuple[Stack, list[Run]]]:
-    """An engine with a run for each task, whose worker is a process of its own, which is started again whenever it is gone.
+async def supervised(
+    temporal: EmbeddedTemporal, database: Database, directory: Path, *engines: Stack
+) -> AsyncIterator[None]:
+    """A worker for each engine works inside the block: a process of its own, which is started again whenever it is gone.
 
     Runs that start later go to the queue that the process published for itself, where no one works.
     """
-
-    @tool(effect="once")
-    async def pay(params: Payment) -> int:
-        return params.cents
-
-    async with stack(client, database, pay, model=ListModel(says(call("pay", "{}"))), working=False) as engine:
-        started = [await engine.start(task) for task in tasks]
-        arguments = temporal.address, database.url, engine.task_queue, str(directory)
-        process = await asyncio.create_subprocess_exec(sys.executable, str(WORKER), *arguments)
-        try:
-            yield engine, started
-        finally:
-            process.terminate()
-            await process.wait()
+    queues = [engine.task_queue for engine in engines]
+    arguments = [temporal.address, database.url, str(directory), *queues]
+    process = await asyncio.create_subprocess_exec(sys.executable, str(WORKER), *arguments)
+    try:
+        yield
+    finally:
+        process.terminate()
+        await process.wait()
 
 
 def assert_given_up(run: Run, place: str) -> None:
@@ -57,32 +60,41 @@ def assert_given_up(run: Run, place: str) -> None:
     assert place in run.reason
 
 
+async def kills(engine: Stack, directory: Path, killer: Run, others: Sequence[Run]) -> None:
+    """A call that kills every worker that plans it ends its run; runs that were planned beside it continue."""
+    await engine.hurry(killer)
+    assert_given_up(await engine.ended(killer, SECONDS), "the plan of step 1")
+    assert 0 < losses(directory, "kill") <= 5, "a worker that was lost before it judged counts, too"
+    repeated = [event for event in await engine.events(killer) if event.type == "attempt.repeated"]
+    assert [event.payload["alone"] for event in repeated] == [False, True, True, True]
+    for other in others:
+        await engine.decide(await engine.request(other), "approve")
+    assert {(await engine.ended(other)).status for other in others} == {"completed"}
+
+
+async def freezes(engine: Stack, directory: Path, run: Run) -> None:
+    """An approved call that freezes every worker that redeems it ends its run; its handler never starts."""
+    request = await engine.request(run)
+    (directory / "freeze").touch()
+    await engine.decide(request, "approve")
+    await engine.hurry(run, retry_ms=700)  # by then the frozen one is gone, or it would take the next attempt
+    ended = await engine.ended(run, SECONDS)
+    assert_given_up(ended, "the start of call")
+    assert f"of the tool {request.tool_name!r}" in ended.reason
+    assert 0 < losses(directory, "freeze") <= 5, "a worker that was lost before it judged counts, too"
+    assert await engine.executions(run) == {}
+
+
 async def test_i14_a_call_that_kills_or_freezes_its_worker_ends_its_run_alone(
     temporal: EmbeddedTemporal, client: Client, sqlite: Database, tmp_path: Path
 ) -> None:
-    """I14: a call that kills every worker that plans it ends its run; runs that were planned beside it continue.
-
-    The same when an approved call freezes each worker that redeems it, without an end; its handler never starts.
-    """
+    """I14: a call that kills the worker that plans it, or freezes the one that starts it, ends its run and no other."""
     (tmp_path / "kill").touch()
-    tasks = ["freeze", *["go"] * 3, "kill", *["go"] * 3]
-    async with poisoned(temporal, client, sqlite, tmp_path, tasks) as (engine, started):
-        killed, frozen = (started.pop(tasks.index(task)) for task in ("kill", "freeze"))
-        assert_given_up(await engine.ended(killed, SECONDS), "the plan of step 1")
-        assert losses(tmp_path, "kill") == 5
-        for other in started:
-            await engine.decide(await engine.request(other), "approve")
-        assert {(await engine.ended(other)).status for other in started} == {"completed"}
-        repeated = [event for event in await engine.events(killed) if event.type == "attempt.repeated"]
-        assert [event.payload["alone"] for event in repeated] == [False, True, True, True]
-        request = await engine.request(frozen)
-        (tmp_path / "freeze").touch()
-        await engine.decide(request, "approve")
-        ended = await engine.ended(frozen, SECONDS)
-        assert_given_up(ended, "the start of call")
-        assert f"of the tool {request.tool_name!r}" in ended.reason
-        assert losses(tmp_path, "freeze") == 5
-        assert await engine.executions(frozen) == {}
+    async with engine_of(client, sqlite) as killed, engine_of(client, sqlite) as frozen:
+        before, killer, after = [await killed.start(task) for task in ("go", "kill", "go")]
+        freezer = await frozen.start("freeze")
+        async with supervised(temporal, sqlite, tmp_path, killed, frozen):
+            await asyncio.gather(kills(killed, tmp_path, killer, [before, after]), freezes(frozen, tmp_path, freezer))
 
 
 async def test_only_attempts_that_did_not_end_count(client: Client, sqlite: Database) -> None:
