@@ -65,6 +65,7 @@ ENGINE_TESTS = {"api", "bridges", "evals", "frontends", "workflow"}
 INVARIANT = re.compile(r"test(_i[0-9]+)+_")
 
 
+@pytest.hookimpl(tryfirst=True)  # before the cases are shuffled
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark all cases of an engine test but its first as exhaustive: `make test` leaves them out.
 

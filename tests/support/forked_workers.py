@@ -29,8 +29,8 @@ import pytest
 from _pytest.capture import FDCapture, MultiCapture
 from support.stacks import read_stacks, write_stacks_when_asked
 
-FIRST = ("chaos", "e2e")
-"""Directories whose tests wait longest for something: at the end, they would keep one core busy and the others idle."""
+LONGEST_FIRST = ("e2e", "chaos", "workflow", "web", "frontends", "bridges", "api")
+"""Directories whose tests wait for something, longest first. At the end, one of them would run alone; unit tests don't wait."""
 Location = tuple[str, int | None, str]
 
 
@@ -310,8 +310,12 @@ def run_files(session: pytest.Session, channel: Connection) -> None:
 
 
 def files_of(items: list[pytest.Item]) -> list[list[int]]:
-    """Return the places of each file's tests, in order; files of directories in FIRST before the others."""
+    """Return the places of each file's tests, in order; files of directories in LONGEST_FIRST before the others."""
+
+    def turn(path: Path) -> int:
+        return LONGEST_FIRST.index(path.parent.name) if path.parent.name in LONGEST_FIRST else len(LONGEST_FIRST)
+
     files: dict[Path, list[int]] = {}
     for place, item in enumerate(items):
         files.setdefault(item.path, []).append(place)
-    return [files[path] for path in sorted(files, key=lambda path: path.parent.name not in FIRST)]
+    return [files[path] for path in sorted(files, key=turn)]
