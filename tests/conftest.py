@@ -269,10 +269,14 @@ def _copied(template: Path, directory: Path) -> str:
     return f"sqlite:///{directory}/turngate.db"
 
 
+AT_ONCE = 'history.timerProcessorMaxTimeShift="10ms"'
+"""A switch of Temporal's: what is due (a retry, a timer) may be late by this much, not by its second."""
+
+
 @pytest.fixture(scope="session")
 async def temporal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedTemporal]:
     """One real Temporal dev server for the session."""
-    async with EmbeddedTemporal(tmp_path_factory.mktemp("temporal"), lasting=False) as server:
+    async with EmbeddedTemporal(tmp_path_factory.mktemp("temporal"), switches=[AT_ONCE], lasting=False) as server:
         yield server
 
 

@@ -140,13 +140,13 @@ async def test_i2_i6_a_call_that_was_allowed_is_asked_after_all(client: Client, 
     payment = Payment()
     options = {"tools": [payment.pay()], "hooks": [CallLog(payment)]}
     async with held_up(client, sqlite, bench, PAY, LATER, **options) as (engine, run):
-        await engine.store_rules(rule("closed", "ask", more='risk = "high"\nquorum = 1'))
+        await engine.store_rules(rule("closed", "ask", more='risk = "medium"\nquorum = 1'))
         payment.balance = 50
         bench.release.set()
         first = await engine.request(run)
         assert payment.paid == []
         assert "pay" in payment.hooks
-        assert (first.rule, first.risk, first.input) == ("closed", "high", '{"cents": 5}')
+        assert (first.rule, first.risk, first.input) == ("closed", "medium", '{"cents": 5}')
         assert "It was allowed by 'ok'" in first.reason
         assert "Since noon." in first.reason
         assert (first.preview, first.precondition) == ("5 of 50", "50")
