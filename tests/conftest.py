@@ -25,14 +25,14 @@ from temporalio.client import Client
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from support import forked_programs
-from support.ctrl_c import restore_sigint
-from support.encryption import encrypted
-from support.forked_workers import ForkedWorkers
-from support.postgres_server import PostgresServer, running_postgres
-from support.recycled_postgres import Recycled
-from support.statement_cache import compiled_once
-from support.tools import Bench
+from support.engine.tools import Bench
+from support.programs import forked_programs
+from support.programs.ctrl_c import restore_sigint
+from support.runner.forked_workers import ForkedWorkers
+from support.stores.encryption import encrypted
+from support.stores.postgres_server import PostgresServer, running_postgres
+from support.stores.recycled_postgres import Recycled
+from support.stores.statement_cache import compiled_once
 
 from turngate.activities.engine import bounded_flush
 from turngate.runtime.embedded_temporal import EmbeddedTemporal

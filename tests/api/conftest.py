@@ -8,10 +8,10 @@ from pathlib import Path
 from shutil import copy
 
 import pytest
-from support.api_server import POLICY, TOOLS, Api, TextScript, api_on, planned_on
-from support.engine import stack
-from support.statement_cache import compiled_once
-from support.sub_agent_app import LIMITS, Acting, World
+from support.api.api_server import POLICY, TOOLS, Api, TextScript, api_on, planned_on
+from support.engine.stack import stack
+from support.engine.sub_agent_app import LIMITS, Acting, World
+from support.stores.statement_cache import compiled_once
 from temporalio.client import Client
 
 from turngate.approvals_api.gateway.client import Gateway

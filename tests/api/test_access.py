@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from fastapi import Request, Response
-from support.api_server import Api, session_for, token_for
-from support.users import added
+from support.api.api_server import Api, session_for, token_for
+from support.stores.users import added
 
 from turngate.approvals_api.access.login import Browser, Login, log_out
 from turngate.approvals_api.http import authentication

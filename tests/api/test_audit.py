@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import pytest
 from sqlalchemy import text
-from support.api_server import Api
-from support.engine import until
-from support.event_guards import take_guards_away
-from support.store_app import Desk, desk_on
-from support.stored_requests import live_run, request_row
+from support.api.api_server import Api
+from support.api.store_app import Desk, desk_on
+from support.engine.stack import until
+from support.stores.event_guards import take_guards_away
+from support.stores.stored_requests import live_run, request_row
 
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database

@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api_server import Api, planned_on, token_for
-from support.changed_rows import changed
+from support.api.api_server import Api, planned_on, token_for
+from support.stores.changed_rows import changed
 
 from turngate.client import TurngateClient
 from turngate.store import tables

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from sqlalchemy import update
-from support.store_app import Desk, desk_on
+from support.api.store_app import Desk, desk_on
 
 from turngate.approvals_api.requests import presence
 from turngate.store.clock import now

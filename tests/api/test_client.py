@@ -7,8 +7,8 @@ import json
 from contextlib import aclosing
 
 import pytest
-from support.api_server import Api, serving, token_for
-from support.engine import until
+from support.api.api_server import Api, serving, token_for
+from support.engine.stack import until
 
 from turngate.approvals_api.app import create_api_app
 from turngate.approvals_api.settings import ApiSettings

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 from pydantic import BaseModel
-from support.api_server import api_on, token_for
-from support.engine import call, says, stack, until
-from support.samples import ROOT, run_sample
+from support.api.api_server import api_on, token_for
+from support.engine.stack import call, says, stack, until
+from support.project.samples import ROOT, run_sample
 from temporalio.client import Client
 
 from turngate import Agent, Policy, Rule, Toolkit, tool

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from support.api_server import Api
-from support.engine import until
-from support.store_app import Desk, desk_on
+from support.api.api_server import Api
+from support.api.store_app import Desk, desk_on
+from support.engine.stack import until
 
 from turngate.store.database import Database
 from turngate.store.events import events

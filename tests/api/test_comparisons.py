@@ -10,9 +10,9 @@ import httpx
 import pytest
 from api.test_fork import approved, finished, forked, request_of
 from sqlalchemy import select
-from support.api_server import Api, token_for
-from support.changed_rows import changed
-from support.sub_agent_app import step, task
+from support.api.api_server import Api, token_for
+from support.engine.sub_agent_app import step, task
+from support.stores.changed_rows import changed
 from typer.testing import CliRunner
 
 from turngate.approvals_api.app import create_app

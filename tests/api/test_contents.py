@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.api_server import ask_person, pay
+from support.api.api_server import ask_person, pay
 
 from turngate.approvals_api.paging import decode_cursor, encode_cursor
 from turngate.approvals_api.requests.answer_check import check_content

@@ -13,9 +13,9 @@ import pytest
 from pydantic import BaseModel, field_validator
 from sqlalchemy import text
 from structlog.testing import capture_logs
-from support.api_server import Api, api_on
-from support.engine import Cast, call, says, stack
-from support.scenes import Scenes
+from support.api.api_server import Api, api_on
+from support.engine.scenes import Scenes
+from support.engine.stack import Cast, call, says, stack
 from temporalio.client import Client
 
 from turngate import tool

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
-from support.api_server import token_for
+from support.api.api_server import token_for
 from temporalio.client import Client
 
 from turngate.approvals_api.app import create_app

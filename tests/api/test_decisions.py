@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 from sqlalchemy import select
-from support.api_server import TOOLS, Api, TextScript, api_on, session_for, token_for
-from support.changed_rows import changed
-from support.engine import stack, until
-from support.store_app import desk_on
+from support.api.api_server import TOOLS, Api, TextScript, api_on, session_for, token_for
+from support.api.store_app import desk_on
+from support.engine.stack import stack, until
+from support.stores.changed_rows import changed
 from temporalio.client import Client
 
 from turngate import Policy, Rule

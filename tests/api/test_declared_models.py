@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api_server import Api
+from support.api.api_server import Api
 
 SELDOM = {"cron": "0 8 1 jan *", "time_zone": "Europe/Berlin"}
 

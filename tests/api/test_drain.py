@@ -7,7 +7,7 @@ import asyncio
 import httpx
 import pytest
 from httpx_sse import ServerSentEvent, aconnect_sse
-from support.api_server import Api, token_for
+from support.api.api_server import Api, token_for
 
 from turngate.approvals_api.app import create_app
 from turngate.approvals_api.settings import ApiSettings

@@ -12,9 +12,9 @@ import pytest
 from api.test_comparisons import compared, outline
 from api.test_fork import approved, fetch, finished
 from api.test_fork_previews import browsing
-from support.api_server import Api, token_for
-from support.html_forms import PostedPage
-from support.sub_agent_app import World, step, task
+from support.api.api_server import Api, token_for
+from support.engine.sub_agent_app import World, step, task
+from support.pages.html_forms import PostedPage
 from typer.testing import CliRunner
 
 from turngate.cli.main import app

@@ -14,9 +14,9 @@ import httpx
 import pytest
 from pydantic import BaseModel, SecretStr
 from structlog.testing import capture_logs
-from support.api_server import Api, api_on, token_for
-from support.engine import Cast, Stack, call, says, stack, until
-from support.scenes import Scenes
+from support.api.api_server import Api, api_on, token_for
+from support.engine.scenes import Scenes
+from support.engine.stack import Cast, Stack, call, says, stack, until
 from temporalio.client import Client
 from typer.testing import CliRunner
 

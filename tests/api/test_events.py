@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from httpx_sse import ServerSentEvent
-from support.api_server import Api
-from support.engine import until
-from support.sse_client import watching
+from support.api.api_server import Api
+from support.api.sse_client import watching
+from support.engine.stack import until
 
 from turngate.approvals_api.events.feed import EventFeed
 from turngate.store.events import events

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from support.api_server import Api, token_for
-from support.sub_agent_app import step, task
+from support.api.api_server import Api, token_for
+from support.engine.sub_agent_app import step, task
 from typer.testing import CliRunner
 
 from turngate.cli.main import app

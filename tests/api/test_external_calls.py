@@ -10,8 +10,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.api_server import TextScript, api_on, pay, token_for
-from support.engine import stack, until
+from support.api.api_server import TextScript, api_on, pay, token_for
+from support.engine.stack import stack, until
 from temporalio.client import Client
 
 from turngate.approvals_api.gateway.client import Gateway

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 from sqlalchemy import Table, select
-from support.api_server import Api, token_for
-from support.engine import Stack, until
-from support.sub_agent_app import World, step, task
+from support.api.api_server import Api, token_for
+from support.engine.stack import Stack, until
+from support.engine.sub_agent_app import World, step, task
 from typer.testing import CliRunner
 
 from turngate.approvals_api.app import create_app

@@ -11,9 +11,9 @@ import httpx
 import pytest
 from api.test_fork import approved, fetch, finished, request_of
 from sqlalchemy import func, select
-from support.api_server import Api, session_for, token_for
-from support.html_forms import PostedPage
-from support.sub_agent_app import World, step, task
+from support.api.api_server import Api, session_for, token_for
+from support.engine.sub_agent_app import World, step, task
+from support.pages.html_forms import PostedPage
 from typer.testing import CliRunner
 
 from turngate.approvals_api.app import create_app

@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api_server import Api, session_for, token_for
-from support.engine import until
+from support.api.api_server import Api, session_for, token_for
+from support.engine.stack import until
 
 SELDOM = {"cron": "0 8 1 jan *", "time_zone": "Europe/Berlin"}
 

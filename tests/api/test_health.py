@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api_server import Api, api_on, serving, session_for, token_for
-from support.engine import until
+from support.api.api_server import Api, api_on, serving, session_for, token_for
+from support.engine.stack import until
 from temporalio.client import Client
 
 from turngate.approvals_api import health

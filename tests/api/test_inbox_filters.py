@@ -9,9 +9,9 @@ from datetime import timedelta
 import httpx
 import pytest
 from sqlalchemy import text
-from support.encryption import encrypted
-from support.store_app import Desk, desk_on
-from support.stored_requests import AT
+from support.api.store_app import Desk, desk_on
+from support.stores.encryption import encrypted
+from support.stores.stored_requests import AT
 
 from turngate.domain.runs.inbox import count_words
 from turngate.store.clock import as_text

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 
 import pytest
-from support.html_forms import PostedPage
-from support.store_app import desk_on
+from support.api.store_app import desk_on
+from support.pages.html_forms import PostedPage
 
 from turngate import Agent, App, Toolkit
 from turngate.store import agents

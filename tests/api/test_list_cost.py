@@ -8,10 +8,10 @@ from functools import partial
 import httpx
 import pytest
 from sqlalchemy import update
-from support.api_server import pay, session_for
-from support.html_forms import PostedPage
-from support.sql_census import SqlCensus
-from support.stored_requests import live_run, open_requests, request_row
+from support.api.api_server import pay, session_for
+from support.pages.html_forms import PostedPage
+from support.stores.sql_census import SqlCensus
+from support.stores.stored_requests import live_run, open_requests, request_row
 from temporalio.client import Client
 
 from turngate.approvals_api.app import create_app

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.html_forms import PostedPage
-from support.html_text import ShownText
-from support.store_app import desk_on
+from support.api.store_app import desk_on
+from support.pages.html_forms import PostedPage
+from support.pages.html_text import ShownText
 
 MOST_BYTES = 100_000
 LONG = 250_000

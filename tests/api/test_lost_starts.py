@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import BaseModel, SecretStr
-from support.api_server import Api, api_on, token_for
-from support.engine import ListModel, call, says, stack, until
+from support.api.api_server import Api, api_on, token_for
+from support.engine.stack import ListModel, call, says, stack, until
 from temporalio.client import Client
 from typer.testing import CliRunner
 

@@ -13,9 +13,9 @@ from datetime import timedelta
 import httpx
 import pytest
 from standardwebhooks import Webhook
-from support.api_server import serving, token_for
-from support.engine import until
-from support.notification_receivers import Receiver, answer, new_run, opened, receiving, webhook_channel
+from support.api.api_server import serving, token_for
+from support.engine.stack import until
+from support.servers.notification_receivers import Receiver, answer, new_run, opened, receiving, webhook_channel
 from temporalio.client import Client
 
 from turngate.approvals_api.app import create_app

@@ -18,10 +18,10 @@ import httpx
 import pytest
 from joserfc import jwt
 from joserfc.jwk import KeySet, RSAKey
-from support.login_app import Door, door_on, session_of
-from support.nginx import below
-from support.oidc_provider import SCOPES, SECRET, Provider, running_provider
-from support.users import added, audit_events
+from support.api.login_app import Door, door_on, session_of
+from support.servers.nginx import below
+from support.servers.oidc_provider import SCOPES, SECRET, Provider, running_provider
+from support.stores.users import added, audit_events
 
 from turngate.approvals_api.access.login import role_of, wanted_name
 from turngate.approvals_api.access.oidc import OidcProvider, _Metadata, _require_safe_url

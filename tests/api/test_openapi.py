@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.api_server import Api
+from support.api.api_server import Api
 
 from turngate.approvals_api.app import documented_app
 from turngate.approvals_api.http.openapi import TAGS, exported

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import httpx
 import pytest
 from click.testing import Result
-from support.api_server import Api, api_on, token_for
-from support.engine import call, says, stack
+from support.api.api_server import Api, api_on, token_for
+from support.engine.stack import call, says, stack
 from temporalio.client import Client
 from typer.testing import CliRunner
 

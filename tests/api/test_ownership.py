@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api_server import Api, token_for
+from support.api.api_server import Api, token_for
 
 OPENAPI = Path(__file__).parents[2] / "docs" / "openapi.json"
 SELDOM = {"cron": "0 8 1 jan *", "time_zone": "Europe/Berlin"}

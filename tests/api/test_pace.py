@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from support.html_forms import PostedPage
-from support.store_app import Desk, desk_on
+from support.api.store_app import Desk, desk_on
+from support.pages.html_forms import PostedPage
 
 from turngate.approvals_api.settings import ApiSettings
 from turngate.store.database import Database

@@ -21,10 +21,10 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 from sqlalchemy import select
-from support.api_server import POLICY, TOOLS, TextScript, serving
-from support.engine import Stack, stack
-from support.login_app import PASSWORD
-from support.notification_receivers import LINKS, receiving, webhook_channel
+from support.api.api_server import POLICY, TOOLS, TextScript, serving
+from support.api.login_app import PASSWORD
+from support.engine.stack import Stack, stack
+from support.servers.notification_receivers import LINKS, receiving, webhook_channel
 from temporalio.client import Client, WorkflowExecution
 
 from turngate.approvals_api.app import create_app

@@ -7,10 +7,10 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-from support.api_server import serving
-from support.store_app import MANIFEST, desk_on
-from support.stored_requests import live_run, open_requests, request_row
-from support.users import added
+from support.api.api_server import serving
+from support.api.store_app import MANIFEST, desk_on
+from support.stores.stored_requests import live_run, open_requests, request_row
+from support.stores.users import added
 from temporalio.client import Client
 from typer.testing import CliRunner, Result
 

@@ -18,12 +18,12 @@ import httpx
 import pytest
 import structlog
 from pydantic import BaseModel, SecretStr
-from support.api_server import Api, api_on, serving, session_for, token_for
-from support.engine import call, says, stack, until
-from support.notification_receivers import receiving, webhook_channel
-from support.planted_credentials import LETTERS, Credential, Maker, planted
-from support.sse_client import watching
-from support.tui_person import person_at
+from support.api.api_server import Api, api_on, serving, session_for, token_for
+from support.api.sse_client import watching
+from support.engine.stack import call, says, stack, until
+from support.planted.credentials import LETTERS, Credential, Maker, planted
+from support.programs.tui_person import person_at
+from support.servers.notification_receivers import receiving, webhook_channel
 from temporalio.client import Client
 from typer.testing import CliRunner
 

@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import BaseModel, Field
-from support.api_server import Api, token_for
-from support.changed_rows import planted_calls
-from support.engine import stack
-from support.tools import Bench
+from support.api.api_server import Api, token_for
+from support.engine.stack import stack
+from support.engine.tools import Bench
+from support.stores.changed_rows import planted_calls
 from temporalio.client import Client
 from typer.testing import CliRunner
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api_server import serving, token_for
-from support.html_forms import PostedPage
-from support.html_text import ShownText
-from support.users import added
+from support.api.api_server import serving, token_for
+from support.pages.html_forms import PostedPage
+from support.pages.html_text import ShownText
+from support.stores.users import added
 from temporalio.client import Client
 from typer.testing import CliRunner
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.api_server import Api, api_on, planned_on
-from support.changed_rows import changed
-from support.engine import Script, call, person, says, stack, until
-from support.html_forms import PostedPage
-from support.planted_precedents import caught_up
-from support.store_app import desk_on
-from support.tools import Bench
+from support.api.api_server import Api, api_on, planned_on
+from support.api.store_app import desk_on
+from support.engine.stack import Script, call, person, says, stack, until
+from support.engine.tools import Bench
+from support.pages.html_forms import PostedPage
+from support.planted.precedents import caught_up
+from support.stores.changed_rows import changed
 from temporalio.client import Client
 
 from turngate.approvals_api.gateway.client import Gateway

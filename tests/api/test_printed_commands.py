@@ -18,9 +18,9 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api_server import Api, api_on
-from support.engine import Cast, call, says, stack, until
-from support.printed_commands import Printed, in_code, problem_of
+from support.api.api_server import Api, api_on
+from support.engine.stack import Cast, call, says, stack, until
+from support.project.printed_commands import Printed, in_code, problem_of
 from temporalio.client import Client
 from typer.main import get_command
 from typer.testing import CliRunner

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import httpx
 from fastapi import FastAPI, Response
-from support.api_server import Api
-from support.engine import until
+from support.api.api_server import Api
+from support.engine.stack import until
 
 from turngate.approvals_api.http.problems import install_problems, problem_response
 from turngate.domain.errors import DuplicateToolNameError, TurngateError, UnavailableError

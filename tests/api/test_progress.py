@@ -12,9 +12,9 @@ import pytest
 from fastapi import FastAPI
 from httpx_sse import ServerSentEvent
 from pydantic import BaseModel
-from support.api_server import Api, api_on, serving, token_for
-from support.engine import call, says, stack, until
-from support.sse_client import watching
+from support.api.api_server import Api, api_on, serving, token_for
+from support.api.sse_client import watching
+from support.engine.stack import call, says, stack, until
 from temporalio.client import Client
 
 from turngate import ToolContext, tool

@@ -12,8 +12,8 @@ import pytest
 from fastapi import Response
 from pydantic import ValidationError
 from starlette.requests import Request
-from support.login_app import PASSWORD, door_on, log_in
-from support.nginx import below
+from support.api.login_app import PASSWORD, door_on, log_in
+from support.servers.nginx import below
 
 from turngate.approvals_api.app import create_app
 from turngate.approvals_api.http import authentication

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.api_server import token_for
-from support.login_app import door_on, log_in
-from support.users import audit_events
+from support.api.api_server import token_for
+from support.api.login_app import door_on, log_in
+from support.stores.users import audit_events
 
 from turngate.approvals_api.http.rate_limits import Buckets, RateLimits
 from turngate.approvals_api.settings import RateLimitSettings

@@ -28,8 +28,8 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from support.api_server import Amount, Question, Reply, serving, token_for
-from support.engine import Stack, call, says, stack
+from support.api.api_server import Amount, Question, Reply, serving, token_for
+from support.engine.stack import Stack, call, says, stack
 from temporalio.client import Client
 
 from turngate import ToolContext, interaction_tool, tool

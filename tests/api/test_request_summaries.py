@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from support.store_app import desk_on
+from support.api.store_app import desk_on
 
 from turngate.domain.runs.groups import groups_of
 from turngate.store.database import Database

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api_server import Api, session_for, token_for
+from support.api.api_server import Api, session_for, token_for
 
 from turngate.store.events import events
 from turngate.store.retention import erasures

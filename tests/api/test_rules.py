@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 from sqlalchemy import update
-from support.api_server import pay, serving, token_for
-from support.html_forms import Form, PostedPage
-from support.store_app import desk_on
-from support.stored_requests import live_run, open_requests, request_row
+from support.api.api_server import pay, serving, token_for
+from support.api.store_app import desk_on
+from support.pages.html_forms import Form, PostedPage
+from support.stores.stored_requests import live_run, open_requests, request_row
 from temporalio.client import Client
 from typer.testing import CliRunner
 

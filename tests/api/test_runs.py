@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from sqlalchemy import func, select
-from support.api_server import Api, token_for
-from support.engine import until
+from support.api.api_server import Api, token_for
+from support.engine.stack import until
 
 from turngate.approvals_api.principal import OPERATOR_SCOPES, Principal
 from turngate.approvals_api.runs import start

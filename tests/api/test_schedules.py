@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api_server import Api, token_for
-from support.engine import until
+from support.api.api_server import Api, token_for
+from support.engine.stack import until
 from typer.testing import CliRunner
 
 from turngate.cli.main import app

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.api_server import POLICY, TOOLS, Api, TextScript, api_on, token_for
-from support.engine import stack
+from support.api.api_server import POLICY, TOOLS, Api, TextScript, api_on, token_for
+from support.engine.stack import stack
 from temporalio.client import Client
 
 from turngate.approvals_api.gateway.client import Gateway

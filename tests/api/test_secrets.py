@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import BaseModel, Field, SecretStr, ValidationInfo, field_validator
-from support.api_server import Api, api_on, planned_on, serving, session_for, token_for
-from support.engine import call, says, stack
-from support.tui_person import person_at
-from support.users import added
+from support.api.api_server import Api, api_on, planned_on, serving, session_for, token_for
+from support.engine.stack import call, says, stack
+from support.programs.tui_person import person_at
+from support.stores.users import added
 from temporalio.client import Client
 from typer.testing import CliRunner, Result
 

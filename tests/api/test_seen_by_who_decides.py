@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import BaseModel, SecretStr
-from support.api_server import Api, Planned, planned_on, serving, session_for, token_for
-from support.disguised_payloads import PAYLOADS
-from support.engine import call, says
-from support.tui_person import person_at
-from support.users import added
+from support.api.api_server import Api, Planned, planned_on, serving, session_for, token_for
+from support.engine.stack import call, says
+from support.planted.disguised_payloads import PAYLOADS
+from support.programs.tui_person import person_at
+from support.stores.users import added
 from temporalio.client import Client
 from typer.testing import CliRunner
 

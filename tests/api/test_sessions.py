@@ -11,9 +11,9 @@ from urllib.parse import quote
 import httpx
 import pytest
 from sqlalchemy import update
-from support.api_server import token_for
-from support.login_app import Door, door_on, log_in
-from support.users import added, audit_events
+from support.api.api_server import token_for
+from support.api.login_app import Door, door_on, log_in
+from support.stores.users import added, audit_events
 
 from turngate.approvals_api.http.authentication import SESSION_COOKIE, WANTED_PAGE_COOKIE, form_token
 from turngate.cli.api_settings import login_link_command

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import httpx
-from support.api_server import token_for
-from support.terminal_process import Background
+from support.api.api_server import token_for
+from support.programs.terminal_process import Background
 
 from turngate.runtime import embedded_temporal
 from turngate.runtime.embedded_temporal import EmbeddedTemporal

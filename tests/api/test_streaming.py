@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from httpx_sse import ServerSentEvent
 from structlog.testing import capture_logs
-from support.api_server import Api, api_on, serving, token_for
-from support.engine import says, stack, until
-from support.sse_client import watching
+from support.api.api_server import Api, api_on, serving, token_for
+from support.api.sse_client import watching
+from support.engine.stack import says, stack, until
 from temporalio.client import Client
 
 from turngate.approvals_api.app import create_api_app

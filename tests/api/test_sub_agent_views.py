@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from support.api_server import Api
-from support.engine import Stack, until
-from support.sub_agent_app import ORIGIN, World, step, task
+from support.api.api_server import Api
+from support.engine.stack import Stack, until
+from support.engine.sub_agent_app import ORIGIN, World, step, task
 
 from turngate.store.requests import requests
 from turngate.store.runs import runs

@@ -7,8 +7,8 @@ import json
 from collections.abc import Awaitable, Callable
 
 import pytest
-from support.api_server import Api, token_for
-from support.sub_agent_app import World, step, task
+from support.api.api_server import Api, token_for
+from support.engine.sub_agent_app import World, step, task
 from typer.testing import CliRunner
 
 from turngate.cli.main import app

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.api_server import Api, token_for
-from support.engine import until
+from support.api.api_server import Api, token_for
+from support.engine.stack import until
 
 from turngate.domain.identity import TokenBounds
 

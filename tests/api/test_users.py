@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 from argon2 import PasswordHasher
-from support.login_app import PASSWORD, Door, door_on, log_in, session_of, status
-from support.users import audit_events
+from support.api.login_app import PASSWORD, Door, door_on, log_in, session_of, status
+from support.stores.users import audit_events
 
 from turngate.approvals_api.settings import RateLimitSettings
 from turngate.store.access import sessions, users

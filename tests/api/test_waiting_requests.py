@@ -8,11 +8,11 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api_server import pay, serving, token_for
-from support.changed_rows import change_request
-from support.html_forms import PostedPage
-from support.store_app import desk_on
-from support.stored_requests import live_run, open_requests, request_row
+from support.api.api_server import pay, serving, token_for
+from support.api.store_app import desk_on
+from support.pages.html_forms import PostedPage
+from support.stores.changed_rows import change_request
+from support.stores.stored_requests import live_run, open_requests, request_row
 from temporalio.client import Client
 from typer.testing import CliRunner
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.api_server import Api, token_for
-from support.changed_rows import planted_calls
-from support.sub_agent_app import LIMITS, log_of, step, task
+from support.api.api_server import Api, token_for
+from support.engine.sub_agent_app import LIMITS, log_of, step, task
+from support.stores.changed_rows import planted_calls
 from typer.testing import CliRunner
 
 from turngate.cli.main import app

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.api_server import Api, api_on
-from support.engine import until
+from support.api.api_server import Api, api_on
+from support.engine.stack import until
 
 from turngate.runtime.workspaces import Workspaces
 from turngate.toolkits.private_files import PrivateFiles

@@ -12,7 +12,7 @@ import time
 
 from bench.figures import Figure
 from bench.scale import Scale
-from support.stored_requests import live_run
+from support.stores.stored_requests import live_run
 from temporalio.client import Client
 
 from turngate.store.database import Database

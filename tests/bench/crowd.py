@@ -20,8 +20,8 @@ from bench.figures import Figure, MeasurementError, milliseconds
 from bench.scale import Scale
 from fastapi import FastAPI
 from pydantic import BaseModel
-from support.api_server import session_for
-from support.engine import Stack, call, says, stack, until
+from support.api.api_server import session_for
+from support.engine.stack import Stack, call, says, stack, until
 from temporalio.client import Client
 
 from turngate import ToolContext, tool

@@ -10,7 +10,7 @@ from bench import throughput
 from bench.figures import Figure
 from bench.scale import Scale
 from bench.turngate_side import fresh_sqlite, turngate
-from support.encryption import encrypted
+from support.stores.encryption import encrypted
 from temporalio.client import Client
 
 GOAL = 0.95

@@ -19,7 +19,7 @@ from bench.figures import Figure, MeasurementError, Ratio
 from bench.scale import Scale
 from bench.turngate_side import fresh_sqlite
 from pydantic import BaseModel
-from support.engine import Stack, call, says, stack
+from support.engine.stack import Stack, call, says, stack
 from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.worker import Worker

@@ -17,8 +17,8 @@ import httpx
 from bench.figures import Figure, MeasurementError, milliseconds, percentile
 from bench.scale import Scale
 from sqlalchemy import text
-from support.api_server import serving, session_for, token_for
-from support.stored_requests import live_run, open_requests
+from support.api.api_server import serving, session_for, token_for
+from support.stores.stored_requests import live_run, open_requests
 from temporalio.client import Client
 
 from turngate.approvals_api.app import ApiSettings, create_app

@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.figures import Figure, MeasurementError, milliseconds, percentile
 from bench.scale import Scale
 from bench.turngate_side import fresh_sqlite
-from support.engine import STARTER, Stack, call, says, stack, until
+from support.engine.stack import STARTER, Stack, call, says, stack, until
 from temporalio.client import Client
 
 from turngate import worker as composition

@@ -15,7 +15,7 @@ from bench.figures import Figure
 from bench.inbox import PAGE, counts, figure_of, html_pages, pages, seed
 from bench.scale import Scale
 from sqlalchemy import Table, TextClause, text
-from support.api_server import serving, session_for, token_for
+from support.api.api_server import serving, session_for, token_for
 from temporalio.client import Client
 
 from turngate.approvals_api.app import ApiSettings, create_app

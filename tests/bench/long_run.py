@@ -20,7 +20,7 @@ from bench.figures import Figure, MeasurementError, Ratio
 from bench.scale import Scale
 from bench.turngate_side import PENDING, fresh_sqlite
 from pydantic import BaseModel
-from support.engine import OPERATOR, Stack, call, says, stack
+from support.engine.stack import OPERATOR, Stack, call, says, stack
 from temporalio.client import Client
 
 from turngate import ToolContext, tool

@@ -13,7 +13,7 @@ from bench import throughput
 from bench.figures import Figure
 from bench.scale import Scale
 from bench.turngate_side import Turngate, fresh_sqlite, turngate
-from support.scrapes import Port, Scrape, get, metered
+from support.project.scrapes import Port, Scrape, get, metered
 from temporalio.client import Client
 
 SCRAPE_SECONDS = 5.0

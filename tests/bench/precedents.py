@@ -1,7 +1,7 @@
 """Figure: the precedents of a request among 100,000 decisions: whether a planted twin is among the three nearest, and how fast.
 
 It is what a request's page adds to its other queries. The decisions are on four tools; a twin differs from one of them in a known
-way (``support.planted_precedents``).
+way (``support.planted.precedents``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from bench.figures import Figure, milliseconds, percentile
 from bench.scale import Scale
 from sqlalchemy import text
-from support.planted_precedents import planted, store, twins
+from support.planted.precedents import planted, store, twins
 from temporalio.client import Client
 
 from turngate.approvals_api.requests.precedents import precedent_of

@@ -13,7 +13,7 @@ from bench import cpu
 from bench.scale import Scale
 from bench.sides import Side, run_turns
 from bench.turngate_side import Turngate
-from support.sql_census import SqlCensus
+from support.stores.sql_census import SqlCensus
 from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 MAX_FUNCTIONS = 30

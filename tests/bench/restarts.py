@@ -22,7 +22,7 @@ import httpx
 from bench import restart_app
 from bench.figures import Figure, MeasurementError
 from bench.scale import Scale
-from support.terminal_process import TURNGATE, clean_environment
+from support.programs.terminal_process import TURNGATE, clean_environment
 
 from turngate.cli.api_link import read_cli_token
 from turngate.client import Retries, TurngateClient

@@ -50,8 +50,8 @@ from bench.profiling import measured_runtime, profile
 from bench.scale import FULL, QUICK, Scale
 from bench.served import served_baseline, served_turngate
 from bench.turngate_side import Turngate, fresh_sqlite, turngate
-from support.error_groups import leaves
-from support.postgres_server import Cluster, running_cluster
+from support.project.error_groups import leaves
+from support.stores.postgres_server import Cluster, running_cluster
 from temporalio.client import Client
 
 from turngate.runtime.embedded_temporal import EmbeddedTemporal

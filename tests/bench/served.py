@@ -19,7 +19,7 @@ from bench import restart_app
 from bench.baseline import Approval
 from bench.figures import MeasurementError
 from httpx_sse import aconnect_sse
-from support.terminal_process import TURNGATE, clean_environment
+from support.programs.terminal_process import TURNGATE, clean_environment
 from temporalio.client import Client
 
 from turngate.cli.api_link import read_cli_token

@@ -12,8 +12,8 @@ import httpx
 from bench.figures import Figure, MeasurementError, milliseconds, percentile
 from bench.scale import Scale
 from httpx_sse import aconnect_sse
-from support.api_server import reader
-from support.engine import Stack, stack
+from support.api.api_server import reader
+from support.engine.stack import Stack, stack
 from temporalio.client import Client
 
 from turngate import worker as composition

@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.sides import Ask, Side
 from pydantic import BaseModel
 from sqlalchemy import text
-from support.engine import OPERATOR, STARTER, Stack, call, says, stack
+from support.engine.stack import OPERATOR, STARTER, Stack, call, says, stack
 from temporalio.client import Client
 
 from turngate import ToolContext, tool

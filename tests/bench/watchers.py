@@ -14,8 +14,8 @@ from bench.figures import Figure, MeasurementError, milliseconds, percentile
 from bench.scale import Scale
 from httpx_sse import aconnect_sse
 from sqlalchemy import make_url
-from support.api_server import reader
-from support.stored_requests import live_run
+from support.api.api_server import reader
+from support.stores.stored_requests import live_run
 from temporalio.client import Client
 
 from turngate.store.database import Database

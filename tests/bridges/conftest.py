@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from support.api_server import Api, api_on
-from support.engine import Script, says, stack
-from support.gate_client import Sender, sender_on
+from support.api.api_server import Api, api_on
+from support.api.gate_client import Sender, sender_on
+from support.engine.stack import Script, says, stack
 from temporalio.client import Client
 
 from turngate.approvals_api.gateway.client import Gateway

@@ -13,8 +13,8 @@ from functools import partial
 
 import httpx
 import pytest
-from support.engine import until
-from support.gate_client import Sender
+from support.api.gate_client import Sender
+from support.engine.stack import until
 
 from turngate.bridges.external_calls import ExternalCalls, GatedCall, MayNotRun, Ran, Settled, fits
 from turngate.bridges.reports import ok_of

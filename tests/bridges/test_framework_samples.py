@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from pydantic_ai.models.function import FunctionModel
-from support.gate_client import Sender, example
-from support.samples import ROOT, run_sample
+from support.api.gate_client import Sender, example
+from support.project.samples import ROOT, run_sample
 
 PAGE = ROOT / "docs" / "howto" / "gate-another-framework.md"
 MODELS: dict[int, Callable[[], Any]] = {

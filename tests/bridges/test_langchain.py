@@ -18,8 +18,8 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import StructuredTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
-from support.gate_client import Sender, example, killed_and_started_again
-from support.shop_scenarios import (
+from support.api.gate_client import Sender, example, killed_and_started_again
+from support.engine.shop_scenarios import (
     SCENARIOS,
     Bank,
     Call,

@@ -16,11 +16,11 @@ import httpx
 import pytest
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.types import Tool, ToolAnnotations
-from support.api_server import Api, api_on
-from support.black_hole import black_hole
-from support.engine import Stack, until
-from support.gate_client import Sender, sender_on
-from support.gateway_client import (
+from support.api.api_server import Api, api_on
+from support.api.gate_client import Sender, sender_on
+from support.engine.stack import Stack, until
+from support.mcp.calls import McpBench, started_here
+from support.mcp.gateway_client import (
     GIT_SERVER,
     Front,
     Held,
@@ -32,7 +32,7 @@ from support.gateway_client import (
     repository_in,
     text_of,
 )
-from support.mcp_calls import McpBench, started_here
+from support.servers.black_hole import black_hole
 from temporalio.client import Client as TemporalClient
 
 from turngate import Toolkit

@@ -16,17 +16,17 @@ import httpx2
 import pytest
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.types import INVALID_PARAMS, CallToolResult, ToolListChangedNotification
-from support.engine import until
-from support.forked_workers import below
-from support.gate_client import Sender
-from support.gateway_client import HTTP_TOKEN, OF_CLIENT, command, connect_to, environment, text_of
+from support.api.gate_client import Sender
+from support.engine.stack import until
+from support.mcp.gateway_client import HTTP_TOKEN, OF_CLIENT, command, connect_to, environment, text_of
+from support.runner.forked_workers import below
 
 from turngate.bridges.mcp_gateway.gateway import HttpFront, McpGateway
 from turngate.client import Retries, TurngateClient
 from turngate.mcp_traffic import MAX_MESSAGE
 from turngate.toolkits.mcp import StdioServer
 
-SERVER = Path(__file__).parents[1] / "support" / "growing_mcp_server.py"
+SERVER = Path(__file__).parents[1] / "support" / "mcp" / "growing_server.py"
 
 
 @asynccontextmanager
@@ -184,7 +184,7 @@ async def raw_client(sender: Sender, directory: Path) -> AsyncIterator[Callable[
 
     It never closes stdin: at the end a signal ends the gateway and its server.
     """
-    program = str(SERVER.with_name("raw_mcp_server.py"))
+    program = str(SERVER.with_name("raw_server.py"))
     process = await asyncio.create_subprocess_exec(
         *command(
             sender,
@@ -323,7 +323,7 @@ async def test_a_signal_ends_a_gateway_whose_server_is_silent(sender: Sender, tm
 async def test_i9_whatever_a_client_posts_is_answered(tmp_path: Path) -> None:
     """Over HTTP, too: what can't be read is refused at once, nothing runs, and a good request after each of them works."""
     (tmp_path / "tools.json").write_text('[{"name": "look_up", "inputSchema": {"type": "object"}}]')
-    program = SERVER.with_name("raw_mcp_server.py")
+    program = SERVER.with_name("raw_server.py")
     server = StdioServer(command=[sys.executable, str(program), str(tmp_path)], readable=[program], writable=[tmp_path])
     nowhere = TurngateClient("http://127.0.0.1:1", token="none", retries=Retries(attempts=1))
     gateway = McpGateway(nowhere, connect_to(server), name="over-http")

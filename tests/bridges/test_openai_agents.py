@@ -11,8 +11,8 @@ import pytest
 from agents import Agent, FunctionTool, RunConfig, Runner, RunState, function_tool
 from agents.exceptions import UserError
 from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
-from support.gate_client import Sender, example, killed_and_started_again
-from support.shop_scenarios import SCENARIOS, Bank, Call, Scenario, approved_past_the_gate, refund
+from support.api.gate_client import Sender, example, killed_and_started_again
+from support.engine.shop_scenarios import SCENARIOS, Bank, Call, Scenario, approved_past_the_gate, refund
 
 from turngate.bridges.openai_agents_adapter import TurngateGate
 

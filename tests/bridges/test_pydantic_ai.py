@@ -22,8 +22,8 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
-from support.gate_client import Sender, example, killed_and_started_again
-from support.shop_scenarios import SCENARIOS, Bank, Call, Scenario, approved_past_the_gate, refund
+from support.api.gate_client import Sender, example, killed_and_started_again
+from support.engine.shop_scenarios import SCENARIOS, Bank, Call, Scenario, approved_past_the_gate, refund
 
 from turngate.bridges.pydantic_ai_adapter import TurngateGate
 from turngate.domain.errors import ConfigurationError

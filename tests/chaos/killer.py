@@ -16,7 +16,7 @@ from typing import Final
 import instants
 from processes import Life, StuckError
 from scene import Scene
-from support.postgres_server import Cluster
+from support.stores.postgres_server import Cluster
 
 LOOK_SECONDS: Final = 0.1
 ARMED_SECONDS: Final = 20.0

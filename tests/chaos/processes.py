@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import httpx
-from support import forked_programs
-from support.forked_programs import Forked
+from support.programs import forked_programs
+from support.programs.forked_programs import Forked
 
 from turngate.runtime import embedded_temporal
 from turngate.runtime.locations import TEMPORAL_LOG, TEMPORAL_PORT, process_birth

@@ -37,8 +37,8 @@ from load import LIVE_RUNS, Load
 from operators import Operators
 from processes import Embedded
 from scene import Scene, scene
-from support.error_groups import leaves
-from support.postgres_server import Cluster
+from support.project.error_groups import leaves
+from support.stores.postgres_server import Cluster
 from workload import scripts
 
 from turngate.store.database import Database

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from evidence import text_of
 from scene import Scene, asked_after_the_effect, order, scene
-from support.otlp_collector import Collector, collecting
-from support.postgres_server import PostgresServer
+from support.servers.otlp_collector import Collector, collecting
+from support.stores.postgres_server import PostgresServer
 
 from turngate.store.clock import now
 from turngate.store.events import traces

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from support.engine import ListModel, Stack, call, says, stack, until
-from support.postgres_server import Cluster
-from support.tools import Bench
+from support.engine.stack import ListModel, Stack, call, says, stack, until
+from support.engine.tools import Bench
+from support.stores.postgres_server import Cluster
 from temporalio.client import Client
 
 from turngate.domain.conversation.history import is_reconciled

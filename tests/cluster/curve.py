@@ -28,7 +28,7 @@ from cluster.stage import cluster_stage
 from cluster.temporal_services import TemporalCluster
 from processes import numbered
 from scene import Scene
-from support.postgres_server import Cluster
+from support.stores.postgres_server import Cluster
 
 from turngate.cli.api_link import read_cli_token
 

@@ -38,7 +38,7 @@ from cluster.stage import cluster_stage
 from cluster.story import story
 from run import one
 from scene import Scene
-from support.error_groups import leaves
+from support.project.error_groups import leaves
 
 PARTS: Final = ("story", "latency", "upgrade", "curve", "chaos")
 PART_SECONDS: Final = {"story": 240, "latency": 240, "upgrade": 300, "curve": 420, "chaos": 1200}

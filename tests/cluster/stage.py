@@ -11,8 +11,8 @@ from typing import Final
 
 from cluster.temporal_services import TemporalCluster
 from scene import Scene, scene
-from support.postgres_server import Cluster
-from support.terminal_process import TURNGATE
+from support.programs.terminal_process import TURNGATE
+from support.stores.postgres_server import Cluster
 
 from turngate.store.database import Database
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 import yaml
 from google.protobuf.duration_pb2 import Duration
 from processes import APP, WORKER_READY, Layout, Program, api_program, numbered
-from support.postgres_server import Cluster
+from support.stores.postgres_server import Cluster
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, RegisterNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode

@@ -17,7 +17,7 @@ from cluster.temporal_services import TemporalCluster
 from evidence import Evidence
 from processes import APP, until
 from scene import Scene, order
-from support.changed_turn import ChangedTurn
+from support.engine.changed_turn import ChangedTurn
 
 from turngate.wire.requests import RequestItem
 from turngate.workflows.agent_turn import AgentTurn
@@ -35,7 +35,7 @@ async def upgrade(server: Path, directory: Path, *, runs: int) -> list[str]:
     """Upgrade under so many runs of each build; returns what happened. Any failure is an AssertionError."""
     (directory / f"{CHANGED_APP}.py").write_text(
         f"import sys\nsys.path[:0] = {[str(Path(__file__).parents[1])]!r}\n"
-        "import worker\nfrom support.changed_turn import ChangedTurn\n"
+        "import worker\nfrom support.engine.changed_turn import ChangedTurn\n"
         "worker.AgentTurn = ChangedTurn\nfrom chaos_app import app as app\n"
     )
     async with cluster_stage(server, directory, durable=True, change=_with_builds) as (on, _postgres):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.terminal_process import DEADLINE_SECONDS, Background, InTerminal, turngate
+from support.programs.terminal_process import DEADLINE_SECONDS, Background, InTerminal, turngate
 
 from turngate.cli.api_server import listen
 from turngate.runtime import embedded_temporal

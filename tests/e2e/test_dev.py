@@ -10,9 +10,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.html_forms import PostedPage
-from support.scrapes import Scrape, get
-from support.terminal_process import DEADLINE_SECONDS, Background, InTerminal, turngate
+from support.pages.html_forms import PostedPage
+from support.programs.terminal_process import DEADLINE_SECONDS, Background, InTerminal, turngate
+from support.project.scrapes import Scrape, get
 
 from turngate.runtime import embedded_temporal
 

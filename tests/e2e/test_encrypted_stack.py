@@ -17,10 +17,10 @@ import psycopg
 import pytest
 from bench import restart_app
 from pydantic import SecretStr
-from support.api_server import token_for
-from support.engine import until
-from support.postgres_server import PostgresServer
-from support.terminal_process import Background, turngate
+from support.api.api_server import token_for
+from support.engine.stack import until
+from support.programs.terminal_process import Background, turngate
+from support.stores.postgres_server import PostgresServer
 
 from turngate.client import Retries, TurngateClient
 from turngate.runtime.embedded_temporal import EmbeddedTemporal, choose_port

@@ -18,8 +18,8 @@ from typing import Any
 import httpx
 import pytest
 from sqlalchemy import make_url
-from support.postgres_server import PostgresServer
-from support.terminal_process import TURNGATE, Background, turngate
+from support.programs.terminal_process import TURNGATE, Background, turngate
+from support.stores.postgres_server import PostgresServer
 from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 

@@ -19,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
-from support.terminal_process import DEADLINE_SECONDS, Background, clean_environment
+from support.programs.terminal_process import DEADLINE_SECONDS, Background, clean_environment
 
 from turngate.runtime import embedded_temporal
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import httpx
 import pytest
 from bench import restart_app
-from support.api_server import token_for
-from support.engine import until
-from support.loopback_balancer import Balancer, balancing
-from support.postgres_server import PostgresServer
-from support.terminal_process import TURNGATE, clean_environment
+from support.api.api_server import token_for
+from support.engine.stack import until
+from support.programs.terminal_process import TURNGATE, clean_environment
+from support.servers.loopback_balancer import Balancer, balancing
+from support.stores.postgres_server import PostgresServer
 
 from turngate.client import Retries, TurngateClient
 from turngate.domain.errors import TurngateError

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import psycopg
 import pytest
 from sqlalchemy.engine import make_url
-from support.postgres_server import PostgresServer
-from support.terminal_process import turngate
+from support.programs.terminal_process import turngate
+from support.stores.postgres_server import PostgresServer
 
 
 def test_two_deployments_share_a_database_and_nothing_in_it(

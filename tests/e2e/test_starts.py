@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from support.terminal_process import turngate
+from support.programs.terminal_process import turngate
 
 from turngate.cli.commands.setup.init import Template
 

@@ -22,8 +22,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pydantic import field_validator
-from support.engine import OPERATOR, STARTER, Cast, ListModel, Script, Stack, call, person, says, stack, until
-from support.tools import Amount, Bench
+from support.engine.stack import OPERATOR, STARTER, Cast, ListModel, Script, Stack, call, person, says, stack, until
+from support.engine.tools import Amount, Bench
 from temporalio.client import Client, ScheduleActionExecutionStartWorkflow
 from temporalio.common import WorkflowIDReusePolicy
 

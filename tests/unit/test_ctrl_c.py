@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-from support.ctrl_c import restore_sigint
+from support.programs.ctrl_c import restore_sigint
 
 ASK = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
 

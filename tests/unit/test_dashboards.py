@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.alerts import RULES, alerts, metrics_of, promtool
-from support.dashboards import DASHBOARD, expressions
-from support.printed_commands import ROOT, in_texts, problem_of
+from support.project.alerts import RULES, alerts, metrics_of, promtool
+from support.project.dashboards import DASHBOARD, expressions
+from support.project.printed_commands import ROOT, in_texts, problem_of
 
 RUNBOOKS = ROOT / "deploy" / "runbooks"
 

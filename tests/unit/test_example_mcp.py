@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.engine import Stack
+from support.engine.stack import Stack
 from temporalio.client import Client
 
 from turngate import worker as composition

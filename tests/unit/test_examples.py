@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.engine import OPERATOR, STARTER, Stack
+from support.engine.stack import OPERATOR, STARTER, Stack
 from temporalio.client import Client
 
 from turngate import worker as composition

@@ -13,7 +13,7 @@ CONFTEST = """
 import os
 from pathlib import Path
 import pytest
-from support.forked_workers import ForkedWorkers
+from support.runner.forked_workers import ForkedWorkers
 
 def pytest_configure(config):
     config.pluginmanager.register(ForkedWorkers(config, 2, bound={bound}))

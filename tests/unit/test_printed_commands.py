@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.printed_commands import Printed, in_code, in_texts, problem_of
+from support.project.printed_commands import Printed, in_code, in_texts, problem_of
 
 MOST_FEW = 100
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.samples import EXAMPLES, PAGES, ROOT, run_sample, samples_of, write_scaffold
+from support.project.samples import EXAMPLES, PAGES, ROOT, run_sample, samples_of, write_scaffold
 
 from turngate import ConfigurationError
 from turngate.domain.retention import read_retention

@@ -17,9 +17,9 @@ import uvicorn
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright, expect
 from pydantic import BaseModel, Field
 from starlette.datastructures import State
-from support.engine import Cast, ListModel, Stack, call, says, stack, until
-from support.oidc_provider import SCOPES, SECRET, running_provider
-from support.sub_agent_app import LIMITS, Acting, World
+from support.engine.stack import Cast, ListModel, Stack, call, says, stack, until
+from support.engine.sub_agent_app import LIMITS, Acting, World
+from support.servers.oidc_provider import SCOPES, SECRET, running_provider
 from temporalio.client import Client
 
 from turngate.activities.execution import settlement

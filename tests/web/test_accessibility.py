@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.async_api import expect
-from support.browser_pages import browse
-from support.planted_pages import STATES, pages_of
-from support.planted_text import Filling
+from support.pages.browser import browse
+from support.planted.pages import STATES, pages_of
+from support.planted.text import Filling
 
 ALL_RULES: dict[str, Any] = {"resultTypes": ["violations"], "preload": False}
 RULES_OF_A_LOOK = {**ALL_RULES, "runOnly": ["color-contrast", "scrollable-region-focusable", "target-size"]}

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, expect
-from support.api_server import token_for
-from support.encryption import encrypted
-from support.engine import ListModel, stack
-from support.terminal_process import Background
+from support.api.api_server import token_for
+from support.engine.stack import ListModel, stack
+from support.programs.terminal_process import Background
+from support.stores.encryption import encrypted
 from temporalio.client import Client
 
 from turngate.cli.api_server import ApiServer, listen

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
-from support.browser_pages import browse
-from support.component_page import component_page
+from support.pages.browser import browse
+from support.pages.components import component_page
 
 LOOKS = {
     "light": (1280, 900, "light"),

@@ -4,8 +4,8 @@ import json
 
 import pytest
 from playwright.async_api import expect
-from support.engine import until
-from support.planted_precedents import caught_up
+from support.engine.stack import until
+from support.planted.precedents import caught_up
 
 from turngate.domain.tools.results import Failure, Ok
 

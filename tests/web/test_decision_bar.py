@@ -6,7 +6,7 @@ import json
 
 import pytest
 from playwright.async_api import expect
-from support.engine import until
+from support.engine.stack import until
 
 NO_SCRIPT = {"java_script_enabled": False}
 PHONES = pytest.mark.parametrize(

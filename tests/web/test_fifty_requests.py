@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 
 import pytest
-from support.keyboard import Keyboard
+from support.pages.keyboard import Keyboard
 
 from turngate.approvals_api.pages.frames import OPENS_NEXT
 from turngate.store.requests import requests

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 from playwright.async_api import Browser, Page, expect
-from support.browser_pages import ADDRESS, PageBrowser, browse
-from support.engine import until
-from support.store_app import desk_on
+from support.api.store_app import desk_on
+from support.engine.stack import until
+from support.pages.browser import ADDRESS, PageBrowser, browse
 
 SCREENS = {"phone": {"width": 320, "height": 568}, "desktop": {"width": 1280, "height": 720}}
 ON_EACH_SCREEN = pytest.mark.parametrize(

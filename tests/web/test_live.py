@@ -5,7 +5,7 @@ from dataclasses import replace
 from urllib.parse import urlencode
 
 from playwright.async_api import expect
-from support.black_hole import black_hole
+from support.servers.black_hole import black_hole
 
 from turngate.activities.execution.progress import reporting
 from turngate.approvals_api.pages import STATIC_DIR

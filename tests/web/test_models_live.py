@@ -4,7 +4,7 @@ import re
 
 import pytest
 from playwright.async_api import expect
-from support.engine import person
+from support.engine.stack import person
 
 from turngate.approvals_api.external_calls import service as external_service
 from turngate.approvals_api.runs import send_message

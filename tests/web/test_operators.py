@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from playwright.async_api import expect
 from sqlalchemy import select
-from support.engine import OPERATOR
+from support.engine.stack import OPERATOR
 
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.tools.results import Ok

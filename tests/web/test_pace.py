@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from playwright.async_api import expect
-from support.browser_pages import browse
-from support.html_forms import PostedPage
-from support.store_app import desk_on
+from support.api.store_app import desk_on
+from support.pages.browser import browse
+from support.pages.html_forms import PostedPage
 
 from turngate.approvals_api.settings import ApiSettings
 

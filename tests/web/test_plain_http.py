@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from playwright.async_api import Browser, expect
-from support.login_app import PASSWORD, door_on
+from support.api.login_app import PASSWORD, door_on
 
 from turngate.store.database import Database
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 from playwright.async_api import expect
-from support.login_app import PASSWORD
-from support.oidc_provider import PASSWORD as PROVIDERS_PASSWORD
+from support.api.login_app import PASSWORD
+from support.servers.oidc_provider import PASSWORD as PROVIDERS_PASSWORD
 
 from turngate.approvals_api.http.authentication import SESSION_COOKIE
 from turngate.approvals_api.http.rate_limits import RateLimits

@@ -2,11 +2,11 @@
 
 import pytest
 from playwright.async_api import expect
-from support.browser_pages import browse
-from support.hostile_texts import EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON
-from support.icons import ICONS
-from support.planted_pages import pages_of
-from support.planted_text import PIXEL, Filling
+from support.pages.browser import browse
+from support.pages.icons import ICONS
+from support.planted.hostile_texts import EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON
+from support.planted.pages import pages_of
+from support.planted.text import PIXEL, Filling
 
 from turngate.domain.text.hidden_text import is_hidden
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 from playwright.async_api import TimeoutError as PressedInVain
 from playwright.async_api import expect
-from support.engine import person, until
+from support.engine.stack import person, until
 
 from turngate.approvals_api.schedules import service as schedule_service
 from turngate.domain.agents.schedules import Timetable

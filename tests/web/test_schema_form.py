@@ -8,9 +8,9 @@ from decimal import Decimal
 import pytest
 from playwright.async_api import expect
 from pydantic import BaseModel
-from support.browser_pages import browse
-from support.planted_pages import STATES, pages_of
-from support.planted_text import Filling
+from support.pages.browser import browse
+from support.planted.pages import STATES, pages_of
+from support.planted.text import Filling
 
 from turngate.approvals_api.pages.templating import _environment
 from turngate.domain.text import json_text

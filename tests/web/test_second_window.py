@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 from playwright.async_api import expect
-from support.changed_rows import changed
-from support.engine import OPERATOR
+from support.engine.stack import OPERATOR
+from support.stores.changed_rows import changed
 
 from turngate.store import tables
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 from playwright.async_api import expect
-from support.keyboard import Keyboard
+from support.pages.keyboard import Keyboard
 
 SCREENS = [{"width": 320, "height": 568}, {"width": 1280, "height": 720}]
 

@@ -2,7 +2,7 @@
 
 import pytest
 from playwright.async_api import expect
-from support.sub_agent_app import log_of, step, task
+from support.engine.sub_agent_app import log_of, step, task
 
 from turngate.approvals_api.pages.result_text import PAGE_CHARS
 from turngate.store.runs import calls

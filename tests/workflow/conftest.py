@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from support.engine import Clock, Stack, frozen_clock
+from support.engine.stack import Clock, Stack, frozen_clock
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.engine import STARTER, Cast, Stack, stack
-from support.fake_provider import STREAM_END, FakeProvider, chunk, serving_provider
-from support.tools import Bench
+from support.engine.stack import STARTER, Cast, Stack, stack
+from support.engine.tools import Bench
+from support.servers.fake_provider import STREAM_END, FakeProvider, chunk, serving_provider
 from temporalio.client import Client
 from unit.models.wire.recordings import ANTHROPIC, GOOGLE, answer, content_of, models_at, recorded
 

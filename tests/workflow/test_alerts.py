@@ -17,13 +17,13 @@ from typing import TypeVar
 
 import pytest
 from sqlalchemy import update
-from support.alerts import MOVED_BY, OF_LOAD, ROOT, alerts, firing, first_firing, of_load, require_moved
-from support.changed_turn import ChangedTurn
-from support.engine import ListModel, Script, call, says, stack, until
-from support.notification_receivers import answer, receiving, webhook_channel
-from support.postgres_server import running_cluster
-from support.scrapes import Port, Scrape, get, metered
-from support.tools import Amount, Bench
+from support.engine.changed_turn import ChangedTurn
+from support.engine.stack import ListModel, Script, call, says, stack, until
+from support.engine.tools import Amount, Bench
+from support.project.alerts import MOVED_BY, OF_LOAD, ROOT, alerts, firing, first_firing, of_load, require_moved
+from support.project.scrapes import Port, Scrape, get, metered
+from support.servers.notification_receivers import answer, receiving, webhook_channel
+from support.stores.postgres_server import running_cluster
 from temporalio.client import Client
 
 from turngate import tool
@@ -52,8 +52,8 @@ FOUR_HOURS = 240
 SIX_HOURS = 360
 """In minutes."""
 
-SMALL_DISK = ROOT / "tests" / "support" / "small_disk.py"
-HOLDER = ROOT / "tests" / "support" / "lock_holder.py"
+SMALL_DISK = ROOT / "tests" / "support" / "programs" / "small_disk.py"
+HOLDER = ROOT / "tests" / "support" / "stores" / "lock_holder.py"
 
 
 @pytest.fixture(autouse=True)

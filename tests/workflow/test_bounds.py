@@ -6,8 +6,8 @@ import secrets
 from dataclasses import dataclass
 
 import pytest
-from support.engine import ListModel, Stack, call, says, stack
-from support.tools import Bench
+from support.engine.stack import ListModel, Stack, call, says, stack
+from support.engine.tools import Bench
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.common import Priority, WorkflowIDReusePolicy

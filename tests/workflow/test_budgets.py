@@ -10,8 +10,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from support.engine import ListModel, call, person, says, stack
-from support.tools import Bench
+from support.engine.stack import ListModel, call, person, says, stack
+from support.engine.tools import Bench
 from temporalio.client import Client
 
 from turngate import Agent, App, ConfigurationError, Limits, Policy, Price, Rule, Toolkit, declare_tool

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 import typer
-from support.changed_turn import BrokenTurn, ChangedTurn, ImportingTurn
-from support.engine import Script, Stack, call, person, says, stack, until
-from support.tools import Bench
+from support.engine.changed_turn import BrokenTurn, ChangedTurn, ImportingTurn
+from support.engine.stack import Script, Stack, call, person, says, stack, until
+from support.engine.tools import Bench
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
 from temporalio.common import WorkflowIDReusePolicy

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import svcs
 from pydantic import BaseModel
-from support.engine import ListModel, Stack, call, says, stack
+from support.engine.stack import ListModel, Stack, call, says, stack
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 

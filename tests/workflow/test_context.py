@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from support.engine import STARTER, Cast, Stack, call, says, stack
+from support.engine.stack import STARTER, Cast, Stack, call, says, stack
 from temporalio.client import Client
 
 from turngate import Agent, Context, Limits, Toolkit, tool

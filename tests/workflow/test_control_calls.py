@@ -6,8 +6,8 @@ import json
 from datetime import UTC, datetime, timedelta
 
 from pydantic import BaseModel
-from support.engine import Cast, ListModel, Script, Stack, call, says, stack, until
-from support.tools import Bench
+from support.engine.stack import Cast, ListModel, Script, Stack, call, says, stack, until
+from support.engine.tools import Bench
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDReusePolicy

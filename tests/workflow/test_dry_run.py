@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from sqlalchemy import func, select, update
-from support.engine import Cast, ListModel, Script, Stack, call, person, says, stack
-from support.tools import Amount, Bench, Name
+from support.engine.stack import Cast, ListModel, Script, Stack, call, person, says, stack
+from support.engine.tools import Amount, Bench, Name
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 

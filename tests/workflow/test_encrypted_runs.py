@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support.encryption import encrypted
-from support.engine import ListModel, Stack, call, says, stack, until
+from support.engine.stack import ListModel, Stack, call, says, stack, until
+from support.stores.encryption import encrypted
 from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHistory

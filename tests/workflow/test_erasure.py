@@ -18,9 +18,9 @@ import pytest
 from pydantic import BaseModel
 from sqlalchemy import insert, text, update
 from sqlalchemy.engine import make_url
-from support.encryption import BOTH_ENCRYPTED
-from support.engine import OPERATOR, ListModel, Script, Stack, call, person, require_no_difference, says, stack
-from support.postgres_server import program
+from support.engine.stack import OPERATOR, ListModel, Script, Stack, call, person, require_no_difference, says, stack
+from support.stores.encryption import BOTH_ENCRYPTED
+from support.stores.postgres_server import program
 from temporalio.client import Client
 
 from turngate import Limits, tool

@@ -14,8 +14,8 @@ import anyio
 import pytest
 import structlog
 from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
-from support.engine import ListModel, Stack, call, says, stack
-from support.tools import Amount, Bench
+from support.engine.stack import ListModel, Stack, call, says, stack
+from support.engine.tools import Amount, Bench
 from temporalio.client import Client
 
 from turngate import Limits, Policy, Rule, ToolFailure, Toolkit, declare_tool, tool

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Boolean, Column, Integer, Table, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
-from support.compared_columns import compared_columns
-from support.engine import OPERATOR, Cast, ListModel, Script, Stack, call, says, stack
-from support.tools import Amount, Bench, Name
+from support.engine.stack import OPERATOR, Cast, ListModel, Script, Stack, call, says, stack
+from support.engine.tools import Amount, Bench, Name
+from support.stores.compared_columns import compared_columns
 from temporalio.client import Client
 
 from turngate import (

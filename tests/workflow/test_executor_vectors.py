@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support.engine import ListModel, call, says, stack
+from support.engine.stack import ListModel, call, says, stack
 from temporalio.client import Client
 
 from turngate import Limits, ToolContext, ToolFailure, Toolkit, declare_tool, tool

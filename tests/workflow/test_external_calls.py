@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 
-from support.engine import STARTER, Script, Stack, says, stack, until
+from support.engine.stack import STARTER, Script, Stack, says, stack, until
 from temporalio.client import Client
 
 from turngate.approvals_api.external_calls import service as external_service

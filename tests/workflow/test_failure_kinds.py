@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support.engine import ListModel, call, says, stack
-from support.tools import Bench
+from support.engine.stack import ListModel, call, says, stack
+from support.engine.tools import Bench
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from support.engine import ListModel, Script, Stack, call, person, says, stack, until
-from support.tools import Bench
+from support.engine.stack import ListModel, Script, Stack, call, person, says, stack, until
+from support.engine.tools import Bench
 from temporalio.client import Client, RPCError, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment

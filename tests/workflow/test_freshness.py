@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Table
-from support.engine import OPERATOR, ListModel, Stack, call, person, says, stack, until
-from support.tools import Amount
+from support.engine.stack import OPERATOR, ListModel, Stack, call, person, says, stack, until
+from support.engine.tools import Amount
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 

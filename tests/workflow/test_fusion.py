@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support.database_faults import Fault, Faults
-from support.engine import ListModel, Script, Stack, call, person, says, stack, until
-from support.sql_census import SqlCensus
-from support.tools import Bench
+from support.engine.stack import ListModel, Script, Stack, call, person, says, stack, until
+from support.engine.tools import Bench
+from support.stores.database_faults import Fault, Faults
+from support.stores.sql_census import SqlCensus
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 

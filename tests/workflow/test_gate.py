@@ -10,9 +10,9 @@ from datetime import timedelta
 import pytest
 from pydantic import ValidationError, field_validator
 from sqlalchemy import delete
-from support.encryption import ALSO_ENCRYPTED
-from support.engine import OPERATOR, STARTER, ListModel, Script, call, person, says, stack, until
-from support.tools import Amount, Bench
+from support.engine.stack import OPERATOR, STARTER, ListModel, Script, call, person, says, stack, until
+from support.engine.tools import Amount, Bench
+from support.stores.encryption import ALSO_ENCRYPTED
 from temporalio.client import Client
 
 from turngate import Limits, Policy, Rule, interaction_tool, tool

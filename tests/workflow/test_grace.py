@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.engine import OPERATOR, ListModel, Script, Stack, call, person, says, stack, until
-from support.planted_precedents import caught_up
-from support.tools import Bench
+from support.engine.stack import OPERATOR, ListModel, Script, Stack, call, person, says, stack, until
+from support.engine.tools import Bench
+from support.planted.precedents import caught_up
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 

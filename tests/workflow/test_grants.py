@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
-from support.engine import OPERATOR, Cast, ListModel, Script, Stack, call, says, stack, until
-from support.tools import Bench
+from support.engine.stack import OPERATOR, Cast, ListModel, Script, Stack, call, says, stack, until
+from support.engine.tools import Bench
 from temporalio.client import Client
 
 from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent

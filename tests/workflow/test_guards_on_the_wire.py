@@ -13,9 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fake_provider import Received
-from support.provider_engines import Played, Stage, require_order, staged, turns_of
-from support.provider_wires import EVENT_STREAM, WIRES, Wire, WireCall, WireResponse, calls, each_wire, either_way
+from support.engine.provider_engines import Played, Stage, require_order, staged, turns_of
+from support.servers.fake_provider import Received
+from support.servers.provider_wires import (
+    EVENT_STREAM,
+    WIRES,
+    Wire,
+    WireCall,
+    WireResponse,
+    calls,
+    each_wire,
+    either_way,
+)
 from temporalio.client import Client
 
 from turngate import Limits, NoProgress, Price

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 from pydantic import BaseModel
 from sqlalchemy import select
-from support.engine import OPERATOR, STARTER, ListModel, Stack, call, says, stack
+from support.engine.stack import OPERATOR, STARTER, ListModel, Stack, call, says, stack
 from temporalio.client import Client
 
 from turngate import Limits, tool

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
-from support.engine import ListModel, call, says, stack
-from support.tools import Amount, Bench
+from support.engine.stack import ListModel, call, says, stack
+from support.engine.tools import Amount, Bench
 from temporalio.client import Client
 
 from turngate import Agent, Deny, HookedCall, Hooks, Limits, RunScope, ToolFailure, Toolkit, sub_agent, tool

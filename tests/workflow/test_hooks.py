@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from support.engine import ListModel, Stack, call, says, stack
-from support.tools import Bench
+from support.engine.stack import ListModel, Stack, call, says, stack
+from support.engine.tools import Bench
 from temporalio.client import Client
 
 from turngate import Deny, Hooks, Policy, Rule

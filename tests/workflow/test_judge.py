@@ -12,8 +12,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.engine import Cast, ListModel, Script, Stack, call, person, says, stack, until
-from support.tools import Amount, Bench
+from support.engine.stack import Cast, ListModel, Script, Stack, call, person, says, stack, until
+from support.engine.tools import Amount, Bench
 from temporalio.client import Client
 
 from turngate import Judge, Limits, Policy, Price, Rule, tool

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, field_validator
-from support.engine import ListModel, Stack, call, says, stack
-from support.fake_provider import FakeProvider, completion, serving_provider, tool_call
-from support.tools import Amount, Bench
+from support.engine.stack import ListModel, Stack, call, says, stack
+from support.engine.tools import Amount, Bench
+from support.servers.fake_provider import FakeProvider, completion, serving_provider, tool_call
 from temporalio.client import Client
 
 from turngate import Policy, Rule, Toolkit, declare_tool, interaction_tool, provider_tool

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support.engine import (
+from support.engine.stack import (
     OPERATOR,
     STARTER,
     Cast,
@@ -24,7 +24,7 @@ from support.engine import (
     until,
     with_past_instants,
 )
-from support.tools import Bench
+from support.engine.tools import Bench
 from temporalio.api.common.v1 import Priority
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent

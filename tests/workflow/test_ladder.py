@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
-from support.engine import Cast, Clock, ListModel, Script, Stack, call, person, says, stack, until
-from support.tools import Bench
+from support.engine.stack import Cast, Clock, ListModel, Script, Stack, call, person, says, stack, until
+from support.engine.tools import Bench
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from sqlalchemy import func, select
-from support.engine import Cast, ListModel, Script, Stack, call, says, stack
-from support.tools import Name
+from support.engine.stack import Cast, ListModel, Script, Stack, call, says, stack
+from support.engine.tools import Name
 from temporalio.client import Client
 
 from turngate import Agent, Limits, ToolContext, ToolFailure, Toolkit, sub_agent, tool

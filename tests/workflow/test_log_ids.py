@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import structlog
 from starlette.testclient import TestClient
-from support.engine import STARTER, Script, call, says, stack
+from support.engine.stack import STARTER, Script, call, says, stack
 from temporalio.client import Client
 
 from turngate import ToolContext, tool

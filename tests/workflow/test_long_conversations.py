@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from support.engine import ListModel, call, says, stack
+from support.engine.stack import ListModel, call, says, stack
 from temporalio.client import Client
 
 from turngate import Hooks, Limits, RunScope, tool

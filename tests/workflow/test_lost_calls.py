@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
-from support.engine import ListModel, OneModel, Stack, call, killed, person, says, stack, until
-from support.tools import Bench
+from support.engine.stack import ListModel, OneModel, Stack, call, killed, person, says, stack, until
+from support.engine.tools import Bench
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 

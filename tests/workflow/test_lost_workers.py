@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.engine import ListModel, Stack, call, says, stack
-from support.poisoned_worker import Payment, losses
+from support.engine.stack import ListModel, Stack, call, says, stack
+from support.programs.poisoned_worker import Payment, losses
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
@@ -24,7 +24,7 @@ from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.runs.runs import Run
 
-WORKER = Path(__file__).parents[1] / "support" / "poisoned_worker.py"
+WORKER = Path(__file__).parents[1] / "support" / "programs" / "poisoned_worker.py"
 SECONDS = 300.0
 
 

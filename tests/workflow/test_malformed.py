@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from support.engine import ListModel, Stack, call, says, stack
-from support.fake_provider import FakeProvider, completion, serving_provider, tool_call
-from support.tools import Bench
+from support.engine.stack import ListModel, Stack, call, says, stack
+from support.engine.tools import Bench
+from support.servers.fake_provider import FakeProvider, completion, serving_provider, tool_call
 from temporalio.client import Client
 
 from turngate import Hooks

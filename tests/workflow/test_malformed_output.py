@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
-from support.engine import ListModel, call, says, stack
-from support.fake_provider import FakeProvider, completion, serving_provider, tool_call
-from support.tools import Bench
+from support.engine.stack import ListModel, call, says, stack
+from support.engine.tools import Bench
+from support.servers.fake_provider import FakeProvider, completion, serving_provider, tool_call
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.engine import ListModel, Stack, call, says, stack, until
-from support.tools import Amount
+from support.engine.stack import ListModel, Stack, call, says, stack, until
+from support.engine.tools import Amount
 from temporalio.client import Client
 
 from turngate import tool

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.alerts import MOVED_BY, ROOT, alerts, metrics_of
-from support.dashboards import expressions
-from support.engine import Cast, ListModel, Stack, call, person, says, stack, until
-from support.notification_receivers import Receiver, answer, receiving, webhook_channel
-from support.scrapes import Port, Scrape, metered
-from support.tools import Bench
+from support.engine.stack import Cast, ListModel, Stack, call, person, says, stack, until
+from support.engine.tools import Bench
+from support.project.alerts import MOVED_BY, ROOT, alerts, metrics_of
+from support.project.dashboards import expressions
+from support.project.scrapes import Port, Scrape, metered
+from support.servers.notification_receivers import Receiver, answer, receiving, webhook_channel
 from temporalio.client import Client
 
 from turngate import ToolContext, tool

@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from support.engine import Cast, ListModel, Stack, call, person, says, stack
-from support.tools import Bench
+from support.engine.stack import Cast, ListModel, Stack, call, person, says, stack
+from support.engine.tools import Bench
 from temporalio.client import Client
 
 from turngate import Hooks, Limits, RunScope

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support.engine import STARTER, ListModel, Stack, call, says, stack, until
-from support.tools import Bench
+from support.engine.stack import STARTER, ListModel, Stack, call, says, stack, until
+from support.engine.tools import Bench
 from temporalio.client import Client
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.testing import ActivityEnvironment

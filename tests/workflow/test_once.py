@@ -9,9 +9,9 @@ from typing import Annotated
 import pytest
 from pydantic import AfterValidator, BaseModel
 from sqlalchemy import update
-from support.encryption import ALSO_ENCRYPTED
-from support.engine import ListModel, OneModel, Stack, call, person, says, stack, until
-from support.tools import Bench
+from support.engine.stack import ListModel, OneModel, Stack, call, person, says, stack, until
+from support.engine.tools import Bench
+from support.stores.encryption import ALSO_ENCRYPTED
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 

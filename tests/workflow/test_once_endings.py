@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.engine import ListModel, Stack, call, killed, says, stack, until
-from support.tools import Amount, Bench
+from support.engine.stack import ListModel, Stack, call, killed, says, stack, until
+from support.engine.tools import Amount, Bench
 from temporalio.client import Client
 
 from turngate import (

@@ -6,8 +6,8 @@ import json
 
 from pydantic import BaseModel
 from sqlalchemy import delete
-from support.engine import Cast, ListModel, Script, Stack, call, person, says, stack, until
-from support.tools import Bench
+from support.engine.stack import Cast, ListModel, Script, Stack, call, person, says, stack, until
+from support.engine.tools import Bench
 from temporalio.client import Client
 
 from turngate import Agent, Policy, Rule, Toolkit, sub_agent, tool

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.engine import Cast, Script, Stack, call, person, says, stack
-from support.tools import Bench
+from support.engine.stack import Cast, Script, Stack, call, person, says, stack
+from support.engine.tools import Bench
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 

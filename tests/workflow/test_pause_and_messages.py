@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.database_faults import Fault, Faults
-from support.engine import ListModel, Script, Stack, call, says, stack, until
-from support.tools import Bench
+from support.engine.stack import ListModel, Script, Stack, call, says, stack, until
+from support.engine.tools import Bench
+from support.stores.database_faults import Fault, Faults
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import pytest
 from pydantic import AfterValidator, BaseModel
-from support.database_faults import Fault, Faults
-from support.engine import ListModel, Script, Stack, call, person, says, stack
-from support.sql_census import SqlCensus
-from support.tools import Bench
+from support.engine.stack import ListModel, Script, Stack, call, person, says, stack
+from support.engine.tools import Bench
+from support.stores.database_faults import Fault, Faults
+from support.stores.sql_census import SqlCensus
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 

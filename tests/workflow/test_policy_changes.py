@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from sqlalchemy import text, update
 from sqlalchemy.exc import SQLAlchemyError
-from support.engine import Clock, ListModel, Stack, call, says, stack
-from support.tools import Amount, Bench
+from support.engine.stack import Clock, ListModel, Stack, call, says, stack
+from support.engine.tools import Amount, Bench
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from support.engine import ListModel, Stack, call, says, stack, until
-from support.tools import Amount
+from support.engine.stack import ListModel, Stack, call, says, stack, until
+from support.engine.tools import Amount
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 import svcs
 from pydantic import BaseModel
-from support.engine import ListModel, Stack, call, killed, says, stack, until
+from support.engine.stack import ListModel, Stack, call, killed, says, stack, until
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 

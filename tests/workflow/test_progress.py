@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import structlog
 from sqlalchemy import text
-from support.engine import ListModel, Stack, call, says, stack, until
+from support.engine.stack import ListModel, Stack, call, says, stack, until
 from temporalio.client import Client
 
 from turngate import ToolContext, tool

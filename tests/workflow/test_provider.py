@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from support.engine import stack
-from support.fake_provider import FakeProvider, closed_port, completion, serving_provider, tool_call
-from support.tools import Bench
+from support.engine.stack import stack
+from support.engine.tools import Bench
+from support.servers.fake_provider import FakeProvider, closed_port, completion, serving_provider, tool_call
 from temporalio.client import Client
 
 from turngate import Limits

@@ -12,9 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from support.engine import STARTER, Stack, until
-from support.provider_engines import Stage, require_order, staged, turns_of
-from support.provider_wires import (
+from support.engine.provider_engines import Stage, require_order, staged, turns_of
+from support.engine.stack import STARTER, Stack, until
+from support.servers.provider_wires import (
     DEVSTRAL,
     EVENT_STREAM,
     WIRES,

@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 import pytest
-from support.engine import OPERATOR, STARTER, ListModel, Stack, call, person, says, stack
-from support.tools import Bench
+from support.engine.stack import OPERATOR, STARTER, ListModel, Stack, call, person, says, stack
+from support.engine.tools import Bench
 from temporalio.client import Client
 
 from turngate import Policy, Rule

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.engine import ListModel, Stack, call, says, stack
-from support.tools import Bench
+from support.engine.stack import ListModel, Stack, call, says, stack
+from support.engine.tools import Bench
 from temporalio.client import Client
 from typer.testing import CliRunner, Result
 

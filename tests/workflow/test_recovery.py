@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
-from support.engine import OPERATOR, Cast, ListModel, Script, Stack, call, person, says, stack, until
-from support.tools import Bench
+from support.engine.stack import OPERATOR, Cast, ListModel, Script, Stack, call, person, says, stack, until
+from support.engine.tools import Bench
 from temporalio.client import Client
 
 from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent, tool

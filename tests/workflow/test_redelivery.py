@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 from sqlalchemy import delete, insert, update
-from support.engine import OPERATOR, ListModel, Stack, call, person, says, stack, until
-from support.tools import Bench
+from support.engine.stack import OPERATOR, ListModel, Stack, call, person, says, stack, until
+from support.engine.tools import Bench
 from temporalio.client import Client
 
 from turngate import Policy, Rule

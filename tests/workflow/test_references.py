@@ -8,7 +8,7 @@ import json
 import pytest
 from pydantic import BaseModel, SecretStr
 from sqlalchemy import select
-from support.engine import Stack, call, says, stack, until
+from support.engine.stack import Stack, call, says, stack, until
 from temporalio.client import Client
 
 from turngate import Agent, App, ConfigurationError, ToolContext, Toolkit, tool

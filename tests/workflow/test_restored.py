@@ -14,8 +14,8 @@ from typing import Literal
 
 import pytest
 from pydantic import BaseModel
-from support.engine import OPERATOR, Script, Stack, call, says, stack, until
-from support.postgres_server import PostgresServer
+from support.engine.stack import OPERATOR, Script, Stack, call, says, stack, until
+from support.stores.postgres_server import PostgresServer
 from temporalio.client import Client
 from typer.testing import CliRunner
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from pydantic import BaseModel
-from support.engine import OPERATOR, Script, call, require_no_difference, says, stack
+from support.engine.stack import OPERATOR, Script, call, require_no_difference, says, stack
 from temporalio.client import Client
 
 from turngate import tool

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.engine import ListModel, Stack, call, says, stack
-from support.tools import Bench
+from support.engine.stack import ListModel, Stack, call, says, stack
+from support.engine.tools import Bench
 from temporalio.client import Client
 
 from turngate.approvals_api.principal import Principal

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from sqlalchemy.engine import make_url
-from support.engine import Script, call, says, stack
-from support.sql_census import SqlCensus
-from support.tools import Bench
+from support.engine.stack import Script, call, says, stack
+from support.engine.tools import Bench
+from support.stores.sql_census import SqlCensus
 from temporalio.client import Client
 
 from turngate.store.database import Database

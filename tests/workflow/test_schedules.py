@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.changed_turn import BrokenStart
-from support.engine import STARTER, Script, Stack, call, person, says, stack, until, with_past_instants
-from support.tools import Bench
+from support.engine.changed_turn import BrokenStart
+from support.engine.stack import STARTER, Script, Stack, call, person, says, stack, until, with_past_instants
+from support.engine.tools import Bench
 from temporalio.client import Client
 
 from turngate import worker as composition

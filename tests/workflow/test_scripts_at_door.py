@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.engine import OPERATOR, ListModel, Stack, call, says, stack, until
+from support.engine.stack import OPERATOR, ListModel, Stack, call, says, stack, until
 from temporalio.client import Client
 
 from turngate import Preview, Tool, ToolContext, tool

@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from support.engine import Cast, ListModel, Script, call, says, stack
-from support.tools import Bench
+from support.engine.stack import Cast, ListModel, Script, call, says, stack
+from support.engine.tools import Bench
 from temporalio.client import Client
 
 from turngate import Agent, App, ConfigurationError, Limits, Price, Toolkit, sub_agent

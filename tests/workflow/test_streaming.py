@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
-from support.engine import Stack, call, says, stack, until
-from support.fake_provider import chunk, serving_provider
+from support.engine.stack import Stack, call, says, stack, until
+from support.servers.fake_provider import chunk, serving_provider
 from temporalio.client import Client
 
 from turngate import Agent, tool

@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 import pytest
-from support.engine import OPERATOR, STARTER, Cast, ListModel, Script, Stack, call, says, stack, until
-from support.tools import Amount, Bench
+from support.engine.stack import OPERATOR, STARTER, Cast, ListModel, Script, Stack, call, says, stack, until
+from support.engine.tools import Amount, Bench
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, RPCError, WorkflowExecutionStatus
 from temporalio.testing import ActivityEnvironment

@@ -6,7 +6,7 @@ import json
 
 from pydantic import BaseModel
 from sqlalchemy import delete
-from support.engine import ListModel, call, says, stack, until
+from support.engine.stack import ListModel, call, says, stack, until
 from temporalio.client import Client
 
 from turngate import Policy, Rule, tool

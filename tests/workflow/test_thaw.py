@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
-from support.engine import Script, Stack, call, says, stack
-from support.tools import Amount, Bench
+from support.engine.stack import Script, Stack, call, says, stack
+from support.engine.tools import Amount, Bench
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
 from temporalio.client import Client

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import svcs
 from pydantic import JsonValue
-from support.engine import Cast, ListModel, Script, call, says, stack
-from support.tools import Amount, Bench, Name
+from support.engine.stack import Cast, ListModel, Script, call, says, stack
+from support.engine.tools import Amount, Bench, Name
 from temporalio.client import Client
 
 from turngate import (

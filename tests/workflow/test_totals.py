@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
-from support.engine import ListModel, Script, Stack, call, says, stack, until
-from support.tools import Bench
+from support.engine.stack import ListModel, Script, Stack, call, says, stack, until
+from support.engine.tools import Bench
 from temporalio.client import Client
 
 from turngate import Limits, Policy, Rule

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from opentelemetry import trace
-from support.engine import OPERATOR, STARTER, Cast, Script, Stack, call, says, stack, until
-from support.notification_receivers import receiving, webhook_channel
-from support.otlp_collector import Collector, collecting
-from support.tools import Bench
+from support.engine.stack import OPERATOR, STARTER, Cast, Script, Stack, call, says, stack, until
+from support.engine.tools import Bench
+from support.servers.notification_receivers import receiving, webhook_channel
+from support.servers.otlp_collector import Collector, collecting
 from temporalio.client import Client
 
 from turngate import Agent, Toolkit, sub_agent, tool

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from pydantic import JsonValue
-from support.engine import STARTER, ListModel, Script, Stack, call, says, stack
-from support.transforming_parameters import SECRET_WORDS, Money, Parcel, compact, decoded, encoded, raw, seen
+from support.engine.stack import STARTER, ListModel, Script, Stack, call, says, stack
+from support.engine.transforming_parameters import SECRET_WORDS, Money, Parcel, compact, decoded, encoded, raw, seen
 from temporalio.client import Client
 
 from turngate import (

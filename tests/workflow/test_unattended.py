@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.engine import STARTER, Cast, Clock, ListModel, Script, Stack, call, person, says, stack
-from support.tools import Amount, Bench
+from support.engine.stack import STARTER, Cast, Clock, ListModel, Script, Stack, call, person, says, stack
+from support.engine.tools import Amount, Bench
 from temporalio.client import Client
 
 from turngate import Agent, Limits, Policy, Rule, Toolkit, interaction_tool, sub_agent

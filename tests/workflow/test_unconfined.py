@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy import delete
-from support.engine import ListModel, call, says, stack
-from support.tools import Bench
+from support.engine.stack import ListModel, call, says, stack
+from support.engine.tools import Bench
 from temporalio.client import Client
 
 from turngate import Policy, Rule

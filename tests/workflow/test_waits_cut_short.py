@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
-from support.engine import Cast, ListModel, person, says, stack
-from support.tools import Bench
+from support.engine.stack import Cast, ListModel, person, says, stack
+from support.engine.tools import Bench
 from temporalio.client import Client
 
 from turngate.approvals_api.gateway.client import Gateway

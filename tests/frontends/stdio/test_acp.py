@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from acp import RequestError
-from support.api_server import Api
-from support.editor import Desk, desk_on, process_at, the_run
-from support.engine import until
-from support.frontend_app import DEADLINE_SECONDS, GO, environment, inside, owner_token, secret
-from support.terminal_process import TURNGATE, Screen
+from support.api.api_server import Api
+from support.api.frontend_app import DEADLINE_SECONDS, GO, environment, inside, owner_token, secret
+from support.engine.stack import until
+from support.programs.editor import Desk, desk_on, process_at, the_run
+from support.programs.terminal_process import TURNGATE, Screen
 from typer.testing import CliRunner
 
 from turngate.cli import main

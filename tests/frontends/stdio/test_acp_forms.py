@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.api_server import Api
-from support.editor import Desk, desk_on, the_run
-from support.engine import until
-from support.frontend_app import inside, owner_token
+from support.api.api_server import Api
+from support.api.frontend_app import inside, owner_token
+from support.engine.stack import until
+from support.programs.editor import Desk, desk_on, the_run
 
 from turngate.frontends.acp.agent import serve_acp
 from turngate.frontends.acp.gates import form_of

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from acp import RequestError
-from support.api_server import Api
-from support.editor import Desk, desk_on, the_run
-from support.engine import until
-from support.frontend_app import GO, inside, owner_token
+from support.api.api_server import Api
+from support.api.frontend_app import GO, inside, owner_token
+from support.engine.stack import until
+from support.programs.editor import Desk, desk_on, the_run
 
 from turngate.client import TurngateClient
 from turngate.frontends.acp.agent import serve_acp

@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from support.api_server import Api
-from support.black_hole import black_hole
-from support.editor import desk_on, the_run
-from support.engine import until
-from support.frontend_app import inside, owner_token
-from support.tui_person import person_at
+from support.api.api_server import Api
+from support.api.frontend_app import inside, owner_token
+from support.engine.stack import until
+from support.programs.editor import desk_on, the_run
+from support.programs.tui_person import person_at
+from support.servers.black_hole import black_hole
 from typer import Exit
 
 from turngate.cli.api_link import ApiLink

@@ -9,9 +9,9 @@ from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
 import pytest
-from support.api_server import Api
-from support.frontend_app import DEADLINE_SECONDS, GO, environment, owner_token
-from support.terminal_process import TURNGATE
+from support.api.api_server import Api
+from support.api.frontend_app import DEADLINE_SECONDS, GO, environment, owner_token
+from support.programs.terminal_process import TURNGATE
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,10 @@ from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
 import pytest
-from support.api_server import Api, api_on
-from support.engine import until
-from support.frontend_app import DEADLINE_SECONDS, environment, owner_token
-from support.terminal_process import TURNGATE, Screen
+from support.api.api_server import Api, api_on
+from support.api.frontend_app import DEADLINE_SECONDS, environment, owner_token
+from support.engine.stack import until
+from support.programs.terminal_process import TURNGATE, Screen
 from typer.testing import CliRunner
 
 from turngate.approvals_api.gateway.client import Gateway

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from support.api_server import Api, api_on
-from support.engine import stack
-from support.tui_person import POLICY, TOOLS, Talker
+from support.api.api_server import Api, api_on
+from support.engine.stack import stack
+from support.programs.tui_person import POLICY, TOOLS, Talker
 from temporalio.client import Client
 
 from turngate.approvals_api.gateway.client import Gateway

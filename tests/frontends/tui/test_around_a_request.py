@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.api_server import Api
-from support.changed_rows import changed
-from support.planted_precedents import caught_up
-from support.tui_person import calling, person_at
-from support.users import added
+from support.api.api_server import Api
+from support.planted.precedents import caught_up
+from support.programs.tui_person import calling, person_at
+from support.stores.changed_rows import changed
+from support.stores.users import added
 from textual.widgets import Input, TextArea
 
 from turngate.store import tables

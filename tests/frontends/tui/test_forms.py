@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.api_server import Api
-from support.tui_person import calling, person_at
+from support.api.api_server import Api
+from support.programs.tui_person import calling, person_at
 from textual.widgets import Input, TextArea
 
 STAY = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from support.api_server import serving
-from support.planted_rows import OPERATOR, plant
-from support.planted_text import Filling
-from support.tui_person import Person
+from support.api.api_server import serving
+from support.planted.rows import OPERATOR, plant
+from support.planted.text import Filling
+from support.programs.tui_person import Person
 from temporalio.client import Client
 
 from turngate.approvals_api.app import create_app

@@ -6,9 +6,9 @@ import asyncio
 import time
 from pathlib import Path
 
-from support.api_server import Api
-from support.frontend_app import secret
-from support.terminal_process import InTerminal
+from support.api.api_server import Api
+from support.api.frontend_app import secret
+from support.programs.terminal_process import InTerminal
 
 
 async def test_the_command_decides_in_a_real_terminal(api: Api, tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import asyncio
 import json
 
 import pytest
-from support.api_server import Api
-from support.tui_person import calling, person_at
+from support.api.api_server import Api
+from support.programs.tui_person import calling, person_at
 from textual import events
 from textual.widgets import Input, TextArea
 

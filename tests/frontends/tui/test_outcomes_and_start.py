@@ -8,10 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api_server import token_for
-from support.store_app import URL, desk_on
-from support.tui_person import Person
-from support.users import added
+from support.api.api_server import token_for
+from support.api.store_app import URL, desk_on
+from support.programs.tui_person import Person
+from support.stores.users import added
 from textual.widgets import Input, TextArea
 from typer.testing import CliRunner
 

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import httpx
 import pytest
-from support.api_server import Api, serving
-from support.tui_person import person_at
+from support.api.api_server import Api, serving
+from support.programs.tui_person import person_at
 from textual.widgets import Input
 
 from turngate.approvals_api.app import create_api_app

@@ -6,8 +6,8 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from support.api_server import Api, serving
-from support.tui_person import DUG, calling, person_at
+from support.api.api_server import Api, serving
+from support.programs.tui_person import DUG, calling, person_at
 from textual.widgets import Input, TextArea
 
 from turngate.approvals_api.app import create_api_app

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support.engine import until
+from support.engine.stack import until
 
 from turngate import Preview, Tool, declare_tool
 from turngate.activities.engine import preconditions

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
-from support.engine import Cast, says
+from support.engine.stack import Cast, says
 
 from turngate import Agent, App, Context, Toolkit
 from turngate import worker as composition

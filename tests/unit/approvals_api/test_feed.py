@@ -13,8 +13,8 @@ import pytest
 import sqlalchemy
 from sqlalchemy import Executable, make_url, text
 from sqlalchemy.engine import CursorResult, Dialect
-from support.engine import until
-from support.stored_requests import live_run
+from support.engine.stack import until
+from support.stores.stored_requests import live_run
 
 from turngate.approvals_api.events.feed import EventFeed
 from turngate.domain.conversation.messages import Delta

@@ -15,7 +15,7 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator, FormatChecker
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, HttpUrl, SecretStr
-from support.stored_requests import request_row
+from support.stores.stored_requests import request_row
 
 from turngate import InvalidToolInput, Tool, tool
 from turngate.approvals_api.requests.answer_check import check_content

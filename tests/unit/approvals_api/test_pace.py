@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.engine import person
+from support.engine.stack import person
 
 from turngate.approvals_api.pace import Pace
 from turngate.domain.errors import InvalidInputError, TooManyRequestsError

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 from sqlalchemy import text
-from support.api_server import token_for
-from support.playground import ORIGIN, POLICY, RAN, Served, playground_on, refund
+from support.api.api_server import token_for
+from support.api.playground import ORIGIN, POLICY, RAN, Served, playground_on, refund
 from temporalio.client import Client
 
 from turngate.approvals_api.app import create_app

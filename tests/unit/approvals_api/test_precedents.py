@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 
 from sqlalchemy import delete, func, insert, select
-from support.planted_precedents import TOOLS, planted, store, twins
-from support.stored_requests import live_run, open_requests, request_row
+from support.planted.precedents import TOOLS, planted, store, twins
+from support.stores.stored_requests import live_run, open_requests, request_row
 
 from turngate.approvals_api.requests.precedents import precedent_of
 from turngate.domain.digest import repeat_key

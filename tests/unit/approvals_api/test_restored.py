@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.stored_requests import live_run
+from support.stores.stored_requests import live_run
 
 from turngate.approvals_api.recovery.restored import hold_live_runs
 from turngate.store.clock import now

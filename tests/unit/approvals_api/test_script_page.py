@@ -7,8 +7,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.html_forms import PostedPage
-from support.playground import ORIGIN, Served, playground_on
+from support.api.playground import ORIGIN, Served, playground_on
+from support.pages.html_forms import PostedPage
 
 from turngate.models import ScriptedModel
 from turngate.store.database import Database

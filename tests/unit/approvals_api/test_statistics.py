@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from sqlalchemy import insert
-from support.planted_pages import pages_of
-from support.planted_text import Filling
-from support.stored_requests import AT, live_run, open_requests, request_row
+from support.planted.pages import pages_of
+from support.planted.text import Filling
+from support.stores.stored_requests import AT, live_run, open_requests, request_row
 
 from turngate.approvals_api.http.authentication import SESSION_COOKIE
 from turngate.approvals_api.requests.statistics import MOST_ENDED, Decisions, Statistics, how_people_decide

@@ -10,10 +10,10 @@ from http import HTTPStatus
 from pathlib import Path
 
 import pytest
-from support.hostile_texts import EVERYTHING
-from support.planted_pages import pages_of
-from support.planted_text import Filling
-from support.stored_requests import AT, live_run, request_row
+from support.planted.hostile_texts import EVERYTHING
+from support.planted.pages import pages_of
+from support.planted.text import Filling
+from support.stores.stored_requests import AT, live_run, request_row
 
 from turngate.approvals_api.events import export
 from turngate.approvals_api.events.story import chapters_of, sentences_of

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from support.encryption import encrypted
+from support.stores.encryption import encrypted
 from temporalio.converter import PayloadCodec
 
 from turngate.cli.commands.serve.codec_server import Door, _origin, create_codec_app

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support.chart import (
+from support.project.chart import (
     CHART,
     NAMESPACE,
     PEERS,

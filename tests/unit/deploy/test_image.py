@@ -11,7 +11,7 @@ from importlib.metadata import distributions, version
 from pathlib import Path
 
 import pytest
-from support.chart import render, worker_security
+from support.project.chart import render, worker_security
 
 ROOT = Path(__file__).parents[3]
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretBytes, SecretStr
-from support.disguised_payloads import PAYLOADS
-from support.planted_secrets import HIDDEN, LOGIN, PASSWORD, SHAPES, STRING, Shape, object_of
+from support.planted.disguised_payloads import PAYLOADS
+from support.planted.secrets import HIDDEN, LOGIN, PASSWORD, SHAPES, STRING, Shape, object_of
 
 from turngate import ConfigurationError, tool
 from turngate.domain.text.json_pointers import value_at

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from support.fake_provider import FakeProvider, serving_provider
+from support.servers.fake_provider import FakeProvider, serving_provider
 from unit.models.wire.recordings import RESPONSES, SPECS, WITHOUT_SCHEMAS, models_at
 
 from turngate.models import Models, OpenAICompatibleModel

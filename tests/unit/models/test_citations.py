@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from structlog.testing import capture_logs
-from support.fake_provider import FakeProvider
+from support.servers.fake_provider import FakeProvider
 from unit.models.wire.recordings import ANTHROPIC, GOOGLE, RESPONSES, recorded
 
 from turngate.domain.agents.model_profiles import ModelOptions

@@ -8,7 +8,7 @@ import threading
 
 import httpx
 import pytest
-from support.fake_provider import FakeProvider, closed_port, completion, tool_call
+from support.servers.fake_provider import FakeProvider, closed_port, completion, tool_call
 
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConfigurationError, ModelError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.fake_provider import FakeProvider, completion, tool_call
+from support.servers.fake_provider import FakeProvider, completion, tool_call
 
 from turngate.domain.conversation.messages import Message, ModelResponse, user_message
 from turngate.domain.errors import ModelError

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.fake_provider import completion, tool_call
+from support.servers.fake_provider import completion, tool_call
 
 from turngate.domain.conversation.messages import Message, ModelResponse, ReasoningPart, TextPart, Usage
 from turngate.domain.errors import ModelError

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.fake_provider import STREAM_END, FakeProvider, chunk, completion, tool_call
+from support.servers.fake_provider import STREAM_END, FakeProvider, chunk, completion, tool_call
 
 from turngate.domain.contract import MODEL_REQUEST_SECONDS
 from turngate.domain.conversation.messages import (

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
-from support.fake_provider import completion, tool_call
+from support.servers.fake_provider import completion, tool_call
 
 from turngate import tool
 from turngate.domain.conversation.history import close_pending, mint_call_ids, reconcile

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pydantic_ai.exceptions import UnexpectedModelBehavior
-from support.fake_provider import FakeProvider, closed_port
+from support.servers.fake_provider import FakeProvider, closed_port
 from unit.models.wire.recordings import (
     ANTHROPIC,
     BEDROCK,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from support.fake_provider import FakeProvider
+from support.servers.fake_provider import FakeProvider
 from unit.models.wire.recordings import (
     ANTHROPIC,
     BEDROCK,

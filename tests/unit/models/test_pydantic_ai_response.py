@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from support.fake_provider import FakeProvider
+from support.servers.fake_provider import FakeProvider
 from unit.models.wire.recordings import ANTHROPIC, BEDROCK, GOOGLE, GROQ, MISTRAL, answer, recorded
 
 from turngate.domain.agents.model_profiles import ModelOptions

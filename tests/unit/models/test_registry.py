@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
-from support.fake_provider import FakeProvider, completion
+from support.servers.fake_provider import FakeProvider, completion
 
 from turngate import Agent, App, Toolkit
 from turngate.domain.agents.model_profiles import Profile, Profiles

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pydantic_ai.providers import infer_provider_class
-from support.fake_provider import STREAM_END, FakeProvider
+from support.servers.fake_provider import STREAM_END, FakeProvider
 from unit.models.wire.recordings import KEYS, content_of, recorded
 
 from turngate.domain.conversation.messages import Delta, user_message

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.fake_provider import FakeProvider
-from support.provider_wires import Anthropic, Google, OpenAI, Wire, WireCall, WireResponse
+from support.servers.fake_provider import FakeProvider
+from support.servers.provider_wires import Anthropic, Google, OpenAI, Wire, WireCall, WireResponse
 from unit.models.wire.recordings import GROQ, MISTRAL, models_at
 
 from turngate.domain.agents.model_profiles import ModelOptions

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from support.notification_receivers import Receiver, receiving
+from support.servers.notification_receivers import Receiver, receiving
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from support.notification_receivers import Receiver, answer
+from support.servers.notification_receivers import Receiver, answer
 from typer.testing import CliRunner
 
 from turngate.cli import terminal

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from standardwebhooks import Webhook
-from support.notification_receivers import LINKS
+from support.servers.notification_receivers import LINKS
 
 from turngate.domain.errors import ConfigurationError, NotFoundError
 from turngate.notifications.configuration import Channel, load_channels, named_channel

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword
 from pydantic import SecretStr
-from support.certificates import certificate_for
-from support.notification_receivers import LINKS
+from support.servers.certificates import certificate_for
+from support.servers.notification_receivers import LINKS
 
 from turngate.notifications.email_channel import EmailSender
 from turngate.notifications.items import Item, Payload

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 from standardwebhooks import Webhook, WebhookVerificationError
-from support.notification_receivers import LINKS, Receiver, answer, webhook_channel
-from support.samples import run_sample
+from support.project.samples import run_sample
+from support.servers.notification_receivers import LINKS, Receiver, answer, webhook_channel
 
 from turngate.notifications import http_post
 from turngate.notifications.http_post import Poster

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
-from support.notification_receivers import LINKS, item
+from support.servers.notification_receivers import LINKS, item
 
 from turngate.domain.text.hidden_text import is_hidden
 from turngate.notifications import message_text, slack_channel, webhook_channel

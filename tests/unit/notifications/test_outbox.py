@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from support.notification_receivers import item, new_run, opened, webhook_channel
+from support.servers.notification_receivers import item, new_run, opened, webhook_channel
 
 from turngate.domain.policy.terms import AskTerms
 from turngate.domain.runs.outcomes import end_payload

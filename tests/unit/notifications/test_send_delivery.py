@@ -6,7 +6,7 @@ import asyncio
 from datetime import datetime, timedelta
 
 import pytest
-from support.notification_receivers import Receiver, answer, webhook_channel
+from support.servers.notification_receivers import Receiver, answer, webhook_channel
 
 from turngate.notifications import send_delivery
 from turngate.notifications.items import Item, Payload

@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
-from support.certificates import certificate_for
-from support.openbao import OpenBao, running_openbao
+from support.servers.certificates import certificate_for
+from support.servers.openbao import OpenBao, running_openbao
 from typer.testing import CliRunner, Result
 
 from turngate.cli.main import app

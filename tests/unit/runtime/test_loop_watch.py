@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 from fastapi import FastAPI
-from support.engine import until
+from support.engine.stack import until
 
 from turngate.approvals_api.app import health
 from turngate.domain.errors import ConfigurationError

@@ -10,7 +10,7 @@ import urllib.error
 from collections.abc import Iterator
 
 import pytest
-from support.scrapes import Scrape, get
+from support.project.scrapes import Scrape, get
 
 from turngate.cli.api_server import listen
 from turngate.cli.parts.metrics import metrics_listener

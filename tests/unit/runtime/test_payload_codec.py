@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.encryption import encrypted
+from support.stores.encryption import encrypted
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.exceptions import ApplicationError

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 
 import pytest
-from support.stored_requests import live_run
+from support.stores.stored_requests import live_run
 
 from turngate.store.database import Database
 from turngate.store.runs import runs

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from sqlalchemy import select, update
-from support.users import added, audit_events
+from support.stores.users import added, audit_events
 
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from turngate.store.access import access, sessions, tokens, users

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import insert, update
-from support.stored_requests import AT
+from support.stores.stored_requests import AT
 
 from turngate.domain.runs.event_chain import LogCheck
 from turngate.store.clock import as_text

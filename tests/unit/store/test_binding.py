@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
-from support.postgres_server import PostgresServer
+from support.stores.postgres_server import PostgresServer
 
 import turngate.store
 from turngate.domain.errors import ConfigurationError

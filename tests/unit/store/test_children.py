@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy.exc import IntegrityError
-from support.stored_requests import live_run
+from support.stores.stored_requests import live_run
 
 from turngate.domain.runs.run_filter import RunFilter
 from turngate.domain.tools.results import Ok

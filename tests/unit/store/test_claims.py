@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
-from support.stored_requests import request_row
+from support.stores.stored_requests import request_row
 
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Database

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy.exc import IntegrityError
-from support.stored_requests import request_row
+from support.stores.stored_requests import request_row
 
 from turngate import activities, workflows
 from turngate.store.database import Database

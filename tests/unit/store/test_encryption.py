@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 from sqlalchemy import text as sql
-from support.encryption import encrypted
-from support.sql_census import SqlCensus
-from support.stored_requests import live_run
+from support.stores.encryption import encrypted
+from support.stores.sql_census import SqlCensus
+from support.stores.stored_requests import live_run
 
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.digest import framed_sha256

@@ -10,9 +10,9 @@ from typing import Any, Final
 import pytest
 from sqlalchemy import delete, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
-from support.engine import until
-from support.event_guards import take_guards_away
-from support.stored_requests import live_run
+from support.engine.stack import until
+from support.stores.event_guards import take_guards_away
+from support.stores.stored_requests import live_run
 
 from turngate.domain.runs.event_chain import chain_hash
 from turngate.store.access.users import lock_identities

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from sqlalchemy import Table
-from support.compared_columns import compared_columns
+from support.stores.compared_columns import compared_columns
 
 from turngate.store.tables import metadata
 from turngate.store.tables.evidence import DIGESTS, FACTS, NOT_COMPARED, TABLES, TABLES_NOT_COMPARED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.sql_census import SqlCensus
+from support.stores.sql_census import SqlCensus
 
 from turngate.store.database import Database
 from turngate.store.runs import runs

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import insert, update
-from support.stored_requests import live_run, request_row
+from support.stores.stored_requests import live_run, request_row
 
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database

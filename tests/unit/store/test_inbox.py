@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.stored_requests import live_run, request_row
+from support.stores.stored_requests import live_run, request_row
 
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.policy import Risk

@@ -6,7 +6,7 @@ import asyncio
 
 from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
-from support.stored_requests import request_row
+from support.stores.stored_requests import request_row
 
 from turngate import Policy, Rule
 from turngate.domain.policy.policy import Verdict

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 from sqlalchemy import bindparam, make_url, select, text
-from support.pooler import pooled
-from support.recycled_postgres import Recycled
+from support.stores.pooler import pooled
+from support.stores.recycled_postgres import Recycled
 
 from turngate.domain.errors import ConfigurationError
 from turngate.store.database import Database

@@ -25,8 +25,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Connection, CursorResult
 from sqlalchemy.exc import IntegrityError
-from support.engine import until
-from support.recycled_postgres import Recycled
+from support.engine.stack import until
+from support.stores.recycled_postgres import Recycled
 
 from turngate.domain.errors import UnavailableError
 from turngate.store.connection import Connection as StoreConnection

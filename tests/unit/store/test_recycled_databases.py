@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select, text
-from support.recycled_postgres import Recycled
+from support.stores.recycled_postgres import Recycled
 
 from turngate.store.access import access
 from turngate.store.database import Database

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy.exc import IntegrityError
-from support.stored_requests import AT, request_row
+from support.stores.stored_requests import AT, request_row
 
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.store.clock import as_text

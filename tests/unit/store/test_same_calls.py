@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
-from support.stored_requests import live_run, request_row
+from support.stores.stored_requests import live_run, request_row
 
 from turngate.domain.digest import repeat_key
 from turngate.store.clock import as_text, now

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from sqlalchemy import update
-from support.stored_requests import live_run
+from support.stores.stored_requests import live_run
 
 from turngate.approvals_api.principal import OPERATOR_SCOPES, Principal
 from turngate.approvals_api.requests.eligibility import starters, starters_or_newer, why_not

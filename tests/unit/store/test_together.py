@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.exc import IntegrityError
-from support.stored_requests import live_run
+from support.stores.stored_requests import live_run
 
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database

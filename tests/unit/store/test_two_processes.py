@@ -17,7 +17,7 @@ from turngate.store.runs import messages
 from turngate.store.tables import conversations
 
 DEADLINE_SECONDS = 30
-SCRIPT = Path(__file__).parents[2] / "support" / "lock_holder.py"
+SCRIPT = Path(__file__).parents[2] / "support" / "stores" / "lock_holder.py"
 
 
 @pytest.fixture

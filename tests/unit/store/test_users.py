@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from argon2 import PasswordHasher
-from support.users import added, audit_events
+from support.stores.users import added, audit_events
 
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from turngate.store.access import access, passwords, people, sessions, tokens, users

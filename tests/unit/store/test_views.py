@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 
 from sqlalchemy import update
-from support.stored_requests import request_row
+from support.stores.stored_requests import request_row
 
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database

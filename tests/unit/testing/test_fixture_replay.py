@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support.engine import ListModel, call
-from support.engine import says as response
-from support.recorded_app import SCRIPT, TWO, Amount, Name, app
+from support.engine.recorded_app import SCRIPT, TWO, Amount, Name, app
+from support.engine.stack import ListModel, call
+from support.engine.stack import says as response
 
 from turngate import App, Judge, Policy, Rule, ToolFailure, tool
 from turngate.approvals_api.runs import retry
@@ -45,7 +45,7 @@ from turngate.wire.runs import MessageView, RunDetail
 TESTS = Path(__file__).parents[2]
 GONE = ModelError("the key is wrong", error_class="authentication", retryable=False)
 USERS_TESTS = """
-from support.recorded_app import Name, app
+from support.engine.recorded_app import Name, app
 
 async def test_awaited(turngate_replay):
     report = await turngate_replay(app, "run.json")

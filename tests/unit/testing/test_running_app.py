@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
-from support.fake_provider import completion, serving_provider, tool_call
+from support.servers.fake_provider import completion, serving_provider, tool_call
 
 from turngate import Agent, App, Policy, Rule, Toolkit, tool
 from turngate.domain.errors import ConflictError

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import svcs
-from support.certificates import certificate_for
+from support.servers.certificates import certificate_for
 
 from turngate import Failure, Ok, ToolContext, Toolkit
 from turngate.activities.execution.executor import Unknown, execute

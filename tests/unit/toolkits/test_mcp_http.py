@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from support.mcp_calls import HEADERS, WebServer, on_http
+from support.mcp.calls import HEADERS, WebServer, on_http
 
 from turngate import Ok, Toolkit
 from turngate.domain.errors import ConfigurationError

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.mcp_calls import McpBench
+from support.mcp.calls import McpBench
 
 from turngate import Ok, Toolkit
 from turngate.toolkits.mcp import StdioServer, close_sessions, mcp_toolkit

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from mcp.types import Tool as ServerTool
 from mcp.types import ToolAnnotations
-from support.mcp_calls import children, started_here
+from support.mcp.calls import children, started_here
 
 from turngate.cli.parts.confinement import load_confined
 from turngate.domain.errors import ConfigurationError

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.mcp_calls import SERVER, McpBench, command, on_stdio, started_here
+from support.mcp.calls import SERVER, McpBench, command, on_stdio, started_here
 
 from turngate import Ok, Tool, Toolkit
 from turngate.domain.runs.trace import RunTrace

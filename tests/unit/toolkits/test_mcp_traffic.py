@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from mcp.types import JSONRPCNotification, JSONRPCRequest
-from support.mcp_calls import McpBench
-from support.raw_mcp_server import raw_http_server
+from support.mcp.calls import McpBench
+from support.mcp.raw_server import raw_http_server
 
 from turngate import Agent, App, Failure, Ok
 from turngate.activities.execution.executor import Unknown
@@ -29,7 +29,7 @@ from turngate.toolkits.mcp import HttpServer, StdioServer, close_sessions, mcp_t
 from turngate.toolkits.mcp_servers.declared import acceptable_names
 from turngate.toolkits.mcp_servers.transport import MAX_TOOLS, MAX_UNASKED, Answers
 
-SERVER = Path(__file__).parents[2] / "support" / "raw_mcp_server.py"
+SERVER = Path(__file__).parents[2] / "support" / "mcp" / "raw_server.py"
 OBJECT: dict[str, Any] = {"type": "object"}
 LOOK_AHEAD = r"^(?!\.)[a-z.]+@[a-z]+$"
 

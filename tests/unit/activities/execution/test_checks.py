@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel, Field
 from sqlalchemy import insert, update
 from sqlalchemy.exc import IntegrityError
-from support.call_at_door import ALLOWED, ASK_ALL, CallAtDoor
+from support.engine.call_at_door import ALLOWED, ASK_ALL, CallAtDoor
 from temporalio.exceptions import ApplicationError
 
 from turngate import Hooks, Policy, Preview, Rule, ToolContext, tool

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy import update
-from support.call_at_door import CallAtDoor
+from support.engine.call_at_door import CallAtDoor
 
 from turngate import DidNotHappen, Happened, Policy, Rule, ToolContext, tool
 from turngate.activities.engine.error_log import Where, note

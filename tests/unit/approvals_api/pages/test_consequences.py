@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
-from support.changed_rows import log_requests_again
-from support.planted_pages import STATES, pages_of
-from support.planted_text import Filling
+from support.planted.pages import STATES, pages_of
+from support.planted.text import Filling
+from support.stores.changed_rows import log_requests_again
 
 from turngate.approvals_api.pages.templating import sentence
 from turngate.approvals_api.requests.consequences import consequences_of

@@ -1,9 +1,9 @@
 import json
 
 import pytest
-from support.html_forms import PostedPage
-from support.planted_pages import pages_of
-from support.planted_text import Filling
+from support.pages.html_forms import PostedPage
+from support.planted.pages import pages_of
+from support.planted.text import Filling
 
 from turngate.approvals_api.pages.decision_forms import DecisionForms, forms_of, look_of, read_decision
 from turngate.approvals_api.pages.grant_form import grant_form

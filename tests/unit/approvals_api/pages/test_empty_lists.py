@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.planted_pages import STATES, pages_of
-from support.planted_text import Filling
+from support.planted.pages import STATES, pages_of
+from support.planted.text import Filling
 
 EMPTY = [
     *(

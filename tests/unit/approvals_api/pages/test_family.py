@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.engine import person
-from support.html_text import ShownText
-from support.planted_pages import STATES, PageState, pages_of
-from support.planted_text import Filling
-from support.stored_requests import live_run
+from support.engine.stack import person
+from support.pages.html_text import ShownText
+from support.planted.pages import STATES, PageState, pages_of
+from support.planted.text import Filling
+from support.stores.stored_requests import live_run
 
 from turngate.approvals_api.pages.pictures.family import NOTE, WIDTH, tree_of
 from turngate.approvals_api.runs.family import Member, family_for, family_of

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import AwareDatetime, BaseModel, Field
-from support.html_forms import PostedPage
-from support.schema_cases import TEXT, schemas_with_values
+from support.pages.html_forms import PostedPage
+from support.planted.schema_cases import TEXT, schemas_with_values
 
 from turngate.approvals_api.pages.templating import _environment
 from turngate.domain.text import json_text

@@ -10,11 +10,11 @@ from html.parser import HTMLParser
 
 import pytest
 from fastapi.routing import APIRoute
-from support.hostile_texts import ADDED, IN_JSON, IN_RAW_JSON, MARK, SOME, TEXTS, joined, tamed
-from support.html_forms import PostedPage
-from support.icons import ICONS
-from support.planted_pages import STATES, pages_of
-from support.planted_text import PIXEL, Filling
+from support.pages.html_forms import PostedPage
+from support.pages.icons import ICONS
+from support.planted.hostile_texts import ADDED, IN_JSON, IN_RAW_JSON, MARK, SOME, TEXTS, joined, tamed
+from support.planted.pages import STATES, pages_of
+from support.planted.text import PIXEL, Filling
 from temporalio.client import Client
 
 from turngate.approvals_api.app import create_app

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.planted_pages import STATES, pages_of
-from support.planted_text import Filling
+from support.planted.pages import STATES, pages_of
+from support.planted.text import Filling
 
 from turngate.approvals_api.requests.views import request_detail
 from turngate.cli.follow.request import show_request

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select, update
-from support.changed_rows import log_requests_again
-from support.html_text import ShownText
-from support.planted_pages import STATES, pages_of
-from support.planted_text import Filling
+from support.pages.html_text import ShownText
+from support.planted.pages import STATES, pages_of
+from support.planted.text import Filling
+from support.stores.changed_rows import log_requests_again
 
 from turngate.approvals_api.requests.views import request_detail, request_page
 from turngate.cli.follow.request import show_request

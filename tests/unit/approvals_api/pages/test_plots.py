@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from support.stored_requests import AT
+from support.stores.stored_requests import AT
 
 from turngate.approvals_api.pages.pictures.plots import (
     FOOT,

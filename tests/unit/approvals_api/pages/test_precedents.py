@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
-from support.changed_rows import log_requests_again
-from support.html_text import ShownText
-from support.planted_pages import STATES, pages_of
-from support.planted_text import Filling
+from support.pages.html_text import ShownText
+from support.planted.pages import STATES, pages_of
+from support.planted.text import Filling
+from support.stores.changed_rows import log_requests_again
 
 from turngate.approvals_api.principal import Principal
 from turngate.approvals_api.requests.precedents import with_precedents

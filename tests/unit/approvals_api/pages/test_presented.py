@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 from markupsafe import Markup
-from support.html_text import ShownText
+from support.pages.html_text import ShownText
 
 from turngate.approvals_api.pages.call_view import Room, show_call
 from turngate.approvals_api.pages.templating import _environment

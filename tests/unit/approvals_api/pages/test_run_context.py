@@ -6,8 +6,8 @@ import base64
 import re
 
 import pytest
-from support.planted_pages import STATES, PageState, pages_of
-from support.planted_text import PIXEL, Filling
+from support.planted.pages import STATES, PageState, pages_of
+from support.planted.text import PIXEL, Filling
 
 from turngate.approvals_api.pages.file_parts import MAX_BYTES, shown_file, size_in_words
 from turngate.domain.conversation.messages import FilePart

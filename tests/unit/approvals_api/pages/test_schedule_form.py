@@ -7,9 +7,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.html_forms import PostedPage
-from support.planted_pages import Pages, pages_of
-from support.planted_text import Filling
+from support.pages.html_forms import PostedPage
+from support.planted.pages import Pages, pages_of
+from support.planted.text import Filling
 
 from turngate.approvals_api.pages.schedules.schedule_form import controls_of, schedule_change
 from turngate.approvals_api.schedules.views import schedule_view

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from sqlalchemy import insert, update
-from support.hostile_texts import EVERYTHING
-from support.planted_pages import Pages, PageState, pages_of
-from support.planted_text import Filling
-from support.sql_census import SqlCensus
-from support.stored_requests import AT, live_run, open_requests, request_row
+from support.planted.hostile_texts import EVERYTHING
+from support.planted.pages import Pages, PageState, pages_of
+from support.planted.text import Filling
+from support.stores.sql_census import SqlCensus
+from support.stores.stored_requests import AT, live_run, open_requests, request_row
 
 from turngate.approvals_api.pages.pictures.drawing import count_ticks, fitted, lasted, moment, ticks
 from turngate.approvals_api.pages.pictures.timeline import BINS, MOST_ROWS, Window, note, picture_of, rows_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.planted_pages import STATES, pages_of
-from support.planted_text import Filling
+from support.planted.pages import STATES, pages_of
+from support.planted.text import Filling
 
 from turngate.approvals_api.pages.pictures.tree import MOST_NODES, nodes_of, tree_of
 from turngate.approvals_api.runs.compare import compare

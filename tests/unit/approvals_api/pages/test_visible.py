@@ -3,7 +3,7 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.html_text import ShownText
+from support.pages.html_text import ShownText
 
 from turngate.approvals_api.pages.templating import visible, visible_line
 from turngate.domain.text.hidden_text import escape_hidden, has_hidden, is_hidden

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.engine import until
+from support.engine.stack import until
 from typer.testing import CliRunner
 
 from turngate.cli.dev.workshop import WORKER, Workshop, times_of

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.engine import Cast, call, says
-from support.tools import Amount
+from support.engine.stack import Cast, call, says
+from support.engine.tools import Amount
 
 from turngate import Agent, App, ConfigurationError, Judge, Limits, Policy, Price, Rule, Toolkit, tool
 from turngate.activities.planning.judge import CallToJudge, ask_judge

@@ -7,7 +7,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.planted_credentials import harmless, planted
+from support.planted.credentials import harmless, planted
 
 from turngate.domain.conversation.live_text import MAX_WAITING, LiveText
 from turngate.domain.tools.secrets import credentials_of, mask_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from support.planted_credentials import SHAPES, harmless, planted
+from support.planted.credentials import SHAPES, harmless, planted
 
 from turngate.domain.text.credentials import Span, credentials_in, unfinished_at
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import pytest
 import svcs
 from pydantic import Base64UrlBytes, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
-from support.transforming_parameters import Money, MoneyText, Parcel, Seal, Trail, decoded, encoded, raw, seen
+from support.engine.transforming_parameters import Money, MoneyText, Parcel, Seal, Trail, decoded, encoded, raw, seen
 
 from turngate import Agent, App, ConfigurationError, InvalidToolInput, ToolContext, ToolFailure, Toolkit, declare_tool
 from turngate.activities.execution.executor import execute

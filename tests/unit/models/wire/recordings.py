@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fake_provider import FakeProvider
+from support.servers.fake_provider import FakeProvider
 
 from turngate.models.registry import Models, ModelSettings
 

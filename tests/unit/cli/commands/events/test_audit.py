@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
-from support.audit_store import in_store, turngate
-from support.event_guards import take_guards_away
-from support.stored_requests import live_run, request_row
+from support.stores.audit_store import in_store, turngate
+from support.stores.event_guards import take_guards_away
+from support.stores.stored_requests import live_run, request_row
 
 from turngate.domain.runs.event_chain import ChainedEvent, chain_hash
 from turngate.store.clock import as_text, now

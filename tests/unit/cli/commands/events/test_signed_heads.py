@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from sqlalchemy import insert, text
-from support.audit_store import in_store, turngate
-from support.engine import until
-from support.event_guards import take_guards_away
-from support.stored_requests import live_run
+from support.engine.stack import until
+from support.stores.audit_store import in_store, turngate
+from support.stores.event_guards import take_guards_away
+from support.stores.stored_requests import live_run
 
 from turngate.cli import stores
 from turngate.cli.commands.setup.doctor import Finding, examine

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.stored_requests import live_run, request_row
-from support.tools import Amount
+from support.engine.tools import Amount
+from support.stores.stored_requests import live_run, request_row
 from typer.testing import CliRunner
 
 from turngate import Agent, App, ConfigurationError, Judge, Toolkit, tool

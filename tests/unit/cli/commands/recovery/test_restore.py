@@ -16,9 +16,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from support import killed_restore
-from support.postgres_server import PostgresServer
-from support.stored_requests import live_run
+from support.stores import killed_restore
+from support.stores.postgres_server import PostgresServer
+from support.stores.stored_requests import live_run
 from typer.testing import CliRunner
 
 from turngate.cli.commands.recovery import restore as restoring

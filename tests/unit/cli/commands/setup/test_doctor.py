@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy
-from support.encryption import encrypted
+from support.stores.encryption import encrypted
 
 from turngate import Agent, App, Toolkit
 from turngate.approvals_api import health

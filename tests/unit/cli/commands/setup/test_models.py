@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.fake_provider import FakeProvider, completion, serving_provider
+from support.servers.fake_provider import FakeProvider, completion, serving_provider
 from typer.testing import CliRunner
 
 from turngate import Agent, App, Toolkit
