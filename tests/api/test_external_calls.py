@@ -335,7 +335,7 @@ async def test_i10_who_sends_calls_cannot_decide_them(outside: Outside) -> None:
 
 async def test_i3_a_once_call_without_a_report_is_asked_about(outside: Outside) -> None:
     """After its time, a person says what happened; until then it starts nowhere. A call that never happened may start again."""
-    call = await outside.send("look", '{"cents": 333}', wait=10, timeout_seconds=3)
+    call = await outside.send("look", '{"cents": 333}', wait=10, timeout_seconds=1)
     assert (await outside.sender.start_external_call(call.id, attempt="attempt-1")).run is not None
     request = await outside.request_of(call, "unknown")
     assert request.kind == "outcome"

@@ -61,13 +61,13 @@ def test_names_without_end_do_not_fill_the_memory() -> None:
     assert buckets.take("name 4999") > 0
 
 
-def limits_by(clock: Clock) -> RateLimits:
+def limits_by(clock: Clock, settings: RateLimitSettings | None = None) -> RateLimits:
     """Limits whose waits pass on this clock."""
 
     async def sleep(seconds: float) -> None:
         clock.now += seconds
 
-    return RateLimits(RateLimitSettings(), clock=clock, sleep=sleep)
+    return RateLimits(settings or RateLimitSettings(), clock=clock, sleep=sleep)
 
 
 async def test_a_right_log_in_does_not_count() -> None:
@@ -124,10 +124,11 @@ async def test_a_principal_that_asks_too_often_learns_when_to_retry(sqlite: Data
 async def test_guessing_a_password_locks_no_one_out(sqlite: Database) -> None:
     """After many wrong ones the right one works from elsewhere at once, and here a little later; each try is in the log."""
     async with (
-        door_on(sqlite, rate_limits=RateLimitSettings(logins_per_name=30, logins_per_address=None)) as door,
+        door_on(sqlite) as door,
         door.browser() as browser,
         door.browser(headers={"X-Forwarded-For": "10.0.0.9"}) as elsewhere,
     ):
+        door.state.limits = limits_by(Clock(), RateLimitSettings(logins_per_name=30, logins_per_address=None))
         await door.add("ann")
         assert [(await log_in(browser, "ann", "wrong")).status_code for _ in range(31)] == [403] * 31
         assert (await log_in(elsewhere, "ann")).status_code == 303

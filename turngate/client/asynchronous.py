@@ -29,6 +29,7 @@ class TurngateClient:
         url: where the API is, such as ``http://127.0.0.1:8321``.
         token: from ``turngate token NAME --scope SCOPE``.
         timeout: seconds for one answer; None: 15, and 3 to connect.
+        stream_timeout: of an event stream; its ``read`` is how long a stream may be silent before it counts as dead.
         retries: how calls that may be repeated are sent again.
         transport: in place of a network connection, such as ``httpx.ASGITransport(app)``.
         pages_url: where people open the pages; None: below ``url``.
@@ -40,6 +41,7 @@ class TurngateClient:
         *,
         token: str | None = None,
         timeout: httpx.Timeout | float | None = None,
+        stream_timeout: httpx.Timeout = STREAM_TIMEOUT,
         retries: Retries | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
         pages_url: str | None = None,
@@ -47,6 +49,7 @@ class TurngateClient:
         self.url = url.rstrip("/")
         self.pages_url = (pages_url or url).rstrip("/")
         self._retries = retries or Retries()
+        self._stream_timeout = stream_timeout
         self._http = httpx.AsyncClient(**options(self.url, token, timeout), transport=transport)
 
     async def __aenter__(self) -> Self:
@@ -191,7 +194,7 @@ class TurngateClient:
         while True:
             try:
                 async with httpx_sse.aconnect_sse(
-                    self._http, "GET", stream.path, **stream.options, timeout=STREAM_TIMEOUT
+                    self._http, "GET", stream.path, **stream.options, timeout=self._stream_timeout
                 ) as source:
                     if not source.response.is_success:
                         await source.response.aread()

@@ -31,11 +31,13 @@ class SyncTurngateClient:
         *,
         token: str | None = None,
         timeout: httpx.Timeout | float | None = None,
+        stream_timeout: httpx.Timeout = STREAM_TIMEOUT,
         retries: Retries | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.url = url.rstrip("/")
         self._retries = retries or Retries()
+        self._stream_timeout = stream_timeout
         self._http = httpx.Client(**options(self.url, token, timeout), transport=transport)
 
     def __enter__(self) -> Self:
@@ -180,7 +182,7 @@ class SyncTurngateClient:
         while True:
             try:
                 with httpx_sse.connect_sse(
-                    self._http, "GET", stream.path, **stream.options, timeout=STREAM_TIMEOUT
+                    self._http, "GET", stream.path, **stream.options, timeout=self._stream_timeout
                 ) as source:
                     if not source.response.is_success:
                         source.response.read()

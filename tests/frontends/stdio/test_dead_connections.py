@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from support.api.api_server import Api
 from support.api.frontend_app import inside, owner_token
@@ -17,16 +19,20 @@ from typer import Exit
 
 from turngate.cli.api_link import ApiLink
 from turngate.cli.follow.run import Follower, Output
-from turngate.client import TurngateClient
+from turngate.client import SyncTurngateClient, TurngateClient
 from turngate.frontends.acp.agent import serve_acp
 from turngate.text.link_words import CONNECTED_AGAIN
 from turngate.wire.events import EventView
 
+SILENCE = httpx.Timeout(15.0, read=3.0)
+"""Ten heartbeats of the server under test, which sends one each 0.3 seconds."""
 
+
+@pytest.mark.parametrize("patience", [{"stream_timeout": SILENCE}, {}], ids=["short", "as it is"])
 async def test_every_stream_notices_that_it_is_dead(
-    driven_api: Api, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    driven_api: Api, tmp_path: Path, capfd: pytest.CaptureFixture[str], patience: dict[str, Any]
 ) -> None:
-    """After three missed heartbeats the client, command line, terminal UI and editor say so, reconnect and miss nothing."""
+    """When several heartbeats are missed the client, command line, terminal UI and editor say so, reconnect and miss nothing."""
     token = await owner_token(driven_api)
     links: list[bool] = []
     seen: list[str] = []
@@ -40,13 +46,15 @@ async def test_every_stream_notices_that_it_is_dead(
 
     async with (
         black_hole(driven_api.url) as hole,
-        TurngateClient(hole.url, token=token) as client,
-        person_at(driven_api, url=hole.url) as person,
-        inside(driven_api, token, partial(serve_acp, agent="agent", model=None, sessions=tmp_path), url=hole.url) as (
-            reader,
-            writer,
-            _served,
-        ),
+        TurngateClient(hole.url, token=token, **patience) as client,
+        person_at(driven_api, url=hole.url, **patience) as person,
+        inside(
+            driven_api,
+            token,
+            partial(serve_acp, agent="agent", model=None, sessions=tmp_path),
+            url=hole.url,
+            **patience,
+        ) as (reader, writer, _served),
         desk_on(reader, writer, tmp_path) as desk,
     ):
         await desk.fresh(held=True)
@@ -55,7 +63,8 @@ async def test_every_stream_notices_that_it_is_dead(
         request = await driven_api.request(await the_run(driven_api))
         await person.sees("(8181 cents)")
         link = ApiLink(url=hole.url, token=token, data_dir=None, url_is_option=True)
-        follower = Follower(link, link.client(), Output.STORY, stream=False)
+        commands_client = SyncTurngateClient(hole.url, token=token, **patience)
+        follower = Follower(link, commands_client, Output.STORY, stream=False)
         commanded = asyncio.create_task(asyncio.to_thread(follower.follow, request["run_id"]))
         watching = asyncio.create_task(watch(client, request["run_id"]))
         output: list[str] = []

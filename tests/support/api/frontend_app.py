@@ -147,9 +147,16 @@ def environment(api: Api, token: str, state: Path) -> dict[str, str]:
 
 @contextlib.asynccontextmanager
 async def inside(
-    api: Api, token: str, serve: Callable[[TurngateClient, JsonLines], Awaitable[None]], url: str | None = None
+    api: Api,
+    token: str,
+    serve: Callable[[TurngateClient, JsonLines], Awaitable[None]],
+    url: str | None = None,
+    **options: Any,
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter, asyncio.Task[None]]]:
-    """A driver in this process, at the other end of two pipes: what it answers, what it reads, and its end."""
+    """A driver in this process, at the other end of two pipes: what it answers, what it reads, and its end.
+
+    ``options``: of its client.
+    """
     (its_in, our_out), (our_in, its_out) = os.pipe(), os.pipe()
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=16 * 1024 * 1024)
@@ -157,7 +164,7 @@ async def inside(
     transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, os.fdopen(our_out, "wb"))
     writer = asyncio.StreamWriter(transport, protocol, None, loop)
     with os.fdopen(its_in, "rb") as source, os.fdopen(its_out, "wb") as sink:
-        async with TurngateClient(url or api.url, token=token) as client:
+        async with TurngateClient(url or api.url, token=token, **options) as client:
             task = asyncio.create_task(serve(client, JsonLines(source, sink)))
             try:
                 yield reader, writer, task

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+from starlette.datastructures import State
 from support.api.api_server import serving
 from temporalio.client import Client
 
@@ -25,10 +26,11 @@ PASSWORD = "correct horse battery"
 
 @dataclass
 class Door:
-    """A server to log in to."""
+    """A server to log in to. ``state``: of its app."""
 
     url: str
     database: Database
+    state: State
 
     def browser(self, **options: Any) -> httpx.AsyncClient:
         """A browser that sends what browsers send with forms; it keeps cookies and follows no redirects."""
@@ -60,4 +62,4 @@ async def door_on(database: Database, port: int = 0, **settings: Any) -> AsyncIt
     nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
     app = create_app(database=database, gateway=Gateway(nowhere), settings=ApiSettings(**settings))
     async with serving(app, port) as url:
-        yield Door(url, database)
+        yield Door(url, database, app.state)

@@ -283,11 +283,12 @@ async def person_at(
     name: str = "ada",
     owner: str | None = None,
     scopes: Sequence[access.Scope] = ("requests:read", "requests:decide", "admin"),
+    **options: Any,
 ) -> AsyncIterator[Person]:
-    """A person at the keys. ``owner``: the user whose token it is; None: a token without an owner."""
+    """A person at the keys. ``owner``: the user whose token it is; None: without one. ``options``: of the UI's client."""
     async with api.stack.database.write() as conn:
         secret = await tokens.issue(conn, tokens.NewToken(name=name, scopes=scopes, owner=owner))
-    async with TurngateClient(url or api.url, token=secret, retries=Retries(attempts=1)) as client:
+    async with TurngateClient(url or api.url, token=secret, retries=Retries(attempts=1), **options) as client:
         app = TurngateTui(client)
         async with app.run_test(size=size) as pilot:
             yield Person(app, pilot, api)
