@@ -39,6 +39,7 @@ from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.access import passwords
 from turngate.store.database import Database
+from turngate.testing.harness import TIME_SKIPPING
 from turngate.wire import people
 
 
@@ -269,14 +270,10 @@ def _copied(template: Path, directory: Path) -> str:
     return f"sqlite:///{directory}/turngate.db"
 
 
-AT_ONCE = 'history.timerProcessorMaxTimeShift="10ms"'
-"""A switch of Temporal's: what is due (a retry, a timer) may be late by this much, not by its second."""
-
-
 @pytest.fixture(scope="session")
 async def temporal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedTemporal]:
-    """One real Temporal dev server for the session."""
-    async with EmbeddedTemporal(tmp_path_factory.mktemp("temporal"), switches=[AT_ONCE], lasting=False) as server:
+    """One real Temporal dev server for the session. It does at once what is due: a second late, by default, slows each retry."""
+    async with EmbeddedTemporal(tmp_path_factory.mktemp("temporal"), switches=TIME_SKIPPING, lasting=False) as server:
         yield server
 
 

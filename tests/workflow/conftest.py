@@ -1,11 +1,10 @@
-"""What the workflow tests share besides the parts of every test: replays, and a server on which days pass in a moment."""
+"""What the workflow tests share besides the parts of every test: replays, and runs whose days pass in a moment."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
-from support.engine.stack import Clock, Stack, frozen_clock
+from support.engine.stack import Clock, Stack
+from temporalio.client import Client
 
 
 @pytest.fixture(autouse=True)
@@ -14,7 +13,6 @@ def replaying(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Stack, "cached_workflows", 0)
 
 
-@pytest.fixture(scope="session")
-async def clock() -> AsyncIterator[Clock]:
-    async with frozen_clock() as frozen:
-        yield frozen
+@pytest.fixture
+def clock(client: Client) -> Clock:
+    return Clock(client)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,6 @@ from support.engine.stack import (
     OPERATOR,
     STARTER,
     Cast,
-    Clock,
     Line,
     Script,
     Stack,
@@ -214,15 +214,32 @@ async def test_switches_switch_off_each_alone(client: Client, sqlite: Database, 
         assert await priorities_of(engine, run.id, "read_control") == [DECIDED]
 
 
+@asynccontextmanager
+async def without_attributes(client: Client) -> AsyncIterator[Callable[[], Awaitable[object]]]:
+    """Remove the search attributes from the server for a while. Yields what removes them once more."""
+    order = RemoveSearchAttributesRequest(namespace=client.namespace, search_attributes=list(ATTRIBUTES))
+
+    async def remove() -> object:
+        return await client.operator_service.remove_search_attributes(order)
+
+    await remove()
+    try:
+        yield remove
+    finally:
+        await search_attributes.add(client)
+
+
 async def test_a_server_without_the_attributes_runs_the_same(
-    clock: Clock, sqlite: Database, bench: Bench, caplog: pytest.LogCaptureFixture
+    client: Client, sqlite: Database, bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     """They are left out, which one line of the log and one check of health say. Once added, new runs get them.
 
     Once an operator has removed them again, a start that the server refuses for them is made without them.
     """
-    client = clock.time.client
-    async with stack(clock, sqlite, bench.look, model=Script(says("Done."))) as engine:
+    async with (
+        without_attributes(client) as remove,
+        stack(client, sqlite, bench.look, model=Script(says("Done."))) as engine,
+    ):
         logger = "turngate.approvals_api.gateway.labels"
         with caplog.at_level(logging.WARNING, logger):
             first, second = await engine.start(), await engine.start()
@@ -240,9 +257,7 @@ async def test_a_server_without_the_attributes_runs_the_same(
         assert (await labelled(engine, third.id))["agent"] == "agent"
         await engine.ended(third)
 
-        await client.operator_service.remove_search_attributes(
-            RemoveSearchAttributesRequest(namespace=client.namespace, search_attributes=list(ATTRIBUTES))
-        )
+        await remove()
         fourth = await engine.start()
         assert (await engine.ended(fourth)).status == "completed"
         assert await labelled(engine, fourth.id) == {}

@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 from sqlalchemy import Table, delete, update
 from support.stores.changed_rows import changed
@@ -21,7 +20,6 @@ from temporalio.api.activity.v1 import ActivityOptions
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import UpdateActivityOptionsRequest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
-from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
 
 from turngate.activities.execution.lost_calls import STOPPED_WORKER
 from turngate.approvals_api.principal import Principal
@@ -47,8 +45,6 @@ from turngate.domain.tools.tool import Tool
 from turngate.domain.tools.toolkit import Toolkit
 from turngate.models.port import LanguageModel, ModelRequest
 from turngate.runtime.app_loader import check_app
-from turngate.runtime.embedded_temporal import PASSING_ENVIRONMENT, TUNING, choose_port, temporal_binary
-from turngate.runtime.temporal_client import data_converter
 from turngate.runtime.worker_group import WorkerGroup
 from turngate.store import agents as store_agents
 from turngate.store import evidence
@@ -63,7 +59,6 @@ from turngate.testing import harness
 from turngate.testing.harness import (
     OPERATOR,
     STARTER,
-    TIME_SKIPPING,
     EngineHarness,
     OneModel,
     SkippedTime,
@@ -168,30 +163,12 @@ class Cast:
 class Clock:
     """A Temporal server on which each run's time is frozen until a test moves it."""
 
-    def __init__(self, environment: WorkflowEnvironment) -> None:
-        self.time = SkippedTime(environment)
+    def __init__(self, client: Client) -> None:
+        self.time = SkippedTime.of(client)
 
     async def forward(self, run: runs.Run, **by: float) -> bool:
         """Move one run's time, through every timer that comes due; False when the run ended earlier."""
         return await self.time.forward(run.id, timedelta(**by))
-
-
-@asynccontextmanager
-async def frozen_clock() -> AsyncIterator[Clock]:
-    """The real dev server with its time skipping, which is experimental and off by default."""
-    switches = [*TUNING, *TIME_SKIPPING]
-    with pytest.MonkeyPatch.context() as inherited:
-        for name, value in PASSING_ENVIRONMENT.items():
-            inherited.setenv(name, value)
-        environment = await WorkflowEnvironment.start_time_skipping_v2(
-            ts_config=TimeSkippingConfig(enabled=False),
-            data_converter=data_converter(),
-            port=choose_port(),  # not one that an outgoing connection may take first
-            dev_server_existing_path=str(temporal_binary()),
-            dev_server_extra_args=[word for switch in switches for word in ("--dynamic-config-value", switch)],
-        )
-    async with environment:
-        yield Clock(environment)
 
 
 class Stack(EngineHarness):
