@@ -21,7 +21,7 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from multiprocessing import shared_memory
 from pathlib import Path
@@ -41,6 +41,9 @@ from turngate.toolkits.http_client.safe_connect import open_networks
 from turngate.toolkits.loaded_files import LoadedFiles
 
 SECRET = "tgt_the-token-of-ann"
+BUBBLEWRAP = Confinement(backend="bubblewrap")
+Ended = subprocess.CompletedProcess[str]
+Run = Callable[..., Ended]
 ROOT_ONLY = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 
 
@@ -67,41 +70,43 @@ def data_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(
-    backend: Backend, workspace: Path, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., subprocess.CompletedProcess[str]]:
+    backend: Backend, workspace: Path, data_dir: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Ended]:
     """Return what runs a bash command confined, and returns its end; the worker's environment holds the secret."""
     monkeypatch.setenv("TURNGATE_DATABASE_URL", f"postgresql://turngate:{SECRET}@127.0.0.1/turngate")
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
     confinement = Confinement(backend=backend, hidden=(data_dir,))
-    limits = Limits(memory_bytes=512 * MIB, file_bytes=8 * MIB)
-
-    def confined(text: str, **changes: object) -> subprocess.CompletedProcess[str]:
-        sandbox = replace(Sandbox(workspace=workspace, temporary=temporary, limits=limits), **changes)
-        command = confinement.command(["bash", "-c", text], sandbox, {"PATH": f"{sys.base_prefix}/bin:{os.defpath}"})
-        return subprocess.run(
-            command.argv,
-            env=command.environment,
-            cwd=command.directory,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=60,
-            check=False,
-            start_new_session=True,
-        )
-
-    return confined
+    sandbox = Sandbox(
+        workspace=workspace, temporary=temporary, limits=Limits(memory_bytes=512 * MIB, file_bytes=8 * MIB)
+    )
+    path = f"{sys.base_prefix}/bin:{os.defpath}"
+    return lambda text, **changes: end_of(confinement, text, replace(sandbox, **changes), path)
 
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
+@pytest.fixture
+def temporary(tmp_path: Path) -> Path:
+    place = tmp_path / "temporary"
+    place.mkdir()
+    return place
 
 
-def end_of(command: Command) -> subprocess.CompletedProcess[str]:
+def finished(command: Command) -> Ended:
     """Run a confined command to its end."""
     return subprocess.run(
-        command.argv, env=command.environment, cwd=command.directory, capture_output=True, text=True, check=False
+        command.argv,
+        env=command.environment,
+        cwd=command.directory,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=120,
+        check=False,
+        start_new_session=True,
     )
+
+
+def end_of(confinement: Confinement, text: str, sandbox: Sandbox, path: str = os.defpath) -> Ended:
+    """Run a bash command confined, to its end."""
+    return finished(confinement.command(["bash", "-c", text], sandbox, {"PATH": path}))
 
 
 def held(ended: subprocess.CompletedProcess[str]) -> bool:
@@ -111,20 +116,18 @@ def held(ended: subprocess.CompletedProcess[str]) -> bool:
 
 
 def test_it_works(run: Run, workspace: Path) -> None:
-    """A confined command runs the system's programs, changes its workspace and has a temporary directory."""
-    ended = run('echo one > made; cat made; f=$(mktemp); echo two > "$f"; cat "$f"; cat <(echo three); exit 3')
-    assert (ended.stdout, ended.returncode) == ("one\ntwo\nthree\n", 3), ended.stderr
-    assert (workspace / "made").read_text() == "one\n"
+    """A confined command runs the system's programs, changes its workspace and has a temporary directory.
 
-
-def test_programs_that_build_and_test_run(run: Run) -> None:
-    """Python with threads and processes, git with a commit, and a C compiler work confined."""
+    Python with threads, and git with a commit, work confined.
+    """
     ended = run(
-        "python3 -c 'import multiprocessing, threading; threading.Thread(target=print, args=(1,)).start()' &&"
+        'echo one > made; cat made; f=$(mktemp); echo two > "$f"; cat "$f"; cat <(echo three);'
+        "python3 -c 'import multiprocessing, threading; threading.Thread(target=print, args=(4,)).start()' &&"
         "git init -q sub && cd sub && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m first &&"
-        "git log --oneline | wc -l"
+        "git log --oneline | wc -l; exit 3"
     )
-    assert ended.stdout.split() == ["1", "1"], ended.stderr
+    assert (ended.stdout, ended.returncode) == ("one\ntwo\nthree\n4\n1\n", 3), ended.stderr
+    assert (workspace / "made").read_text() == "one\n"
 
 
 def test_i13_files(run: Run, data_dir: Path) -> None:
@@ -132,7 +135,8 @@ def test_i13_files(run: Run, data_dir: Path) -> None:
     ended = run(
         f"cat {data_dir}/token; ls -la {data_dir}; echo forged > {data_dir}/token; ln {data_dir}/token stolen; cat stolen;"
         f"ln -s {data_dir} way; cat way/token; cat /proc/self/cwd/../data/token; mv {data_dir} {data_dir}.old;"
-        "cat /etc/shadow /root/.bash_history; ls /root/.ssh; find / -name token -newermt -1hour -exec cat {} +"
+        "cat /etc/shadow /root/.bash_history; ls /root/.ssh;"
+        "find / '(' -path /usr -o -path /opt -o -path /proc ')' -prune -o -name token -newermt -1hour -exec cat {} +"
     )
     assert held(ended)
     assert "root:" not in ended.stdout
@@ -150,28 +154,35 @@ def test_i13_no_place_is_a_hidden_one(backend: Backend, data_dir: Path, tmp_path
                 )
 
 
-def test_i13_files_inside_the_workspace(backend: Backend, run: Run, workspace: Path, tmp_path: Path) -> None:
-    """I13: a data directory inside the workspace is not there; Landlock can't hide it, so nothing is started."""
-    inside = workspace / ".turngate"
+def test_i13_files_inside_the_workspace(backend: Backend, workspace: Path, temporary: Path) -> None:
+    """I13: a data directory inside the workspace is not there, by whatever link what it lies in is named.
+
+    Landlock can't hide it, so nothing is started.
+    """
+    inside, link = workspace / ".turngate", temporary.parent / "link"
     inside.mkdir()
     (inside / "token").write_text(SECRET)
+    link.symlink_to(workspace)
     confinement = Confinement(backend=backend, hidden=(inside,))
-    sandbox = Sandbox(workspace=workspace, temporary=tmp_path)
-    if backend == "landlock":
-        with pytest.raises(UnconfinedError, match="install bubblewrap"):
-            confinement.command(["true"], sandbox, {})
-        return
-    command = confinement.command(["bash", "-c", "cat .turngate/token; ls -A .turngate"], sandbox, {"PATH": os.defpath})
-    ended = end_of(command)
-    assert ended.stdout == ""
-    assert held(ended)
+    for place in (
+        {"workspace": workspace},
+        {"workspace": link},
+        {"workspace": None, "writable": (link,)},
+        {"workspace": None, "readable": (link,)},
+    ):
+        sandbox = Sandbox(temporary=temporary, **place)
+        if backend == "landlock":
+            with pytest.raises(UnconfinedError, match="install bubblewrap"):
+                confinement.command(["true"], sandbox, {})
+            continue
+        ended = end_of(confinement, f"cat {inside}/token {link}/.turngate/token; ls -A {inside}", sandbox)
+        assert ended.stdout == ""
+        assert held(ended)
 
 
 @ROOT_ONLY
-def test_i13_what_deployments_keep_among_programs(backend: Backend, workspace: Path, tmp_path: Path) -> None:
+def test_i13_what_deployments_keep_among_programs(backend: Backend, workspace: Path, temporary: Path) -> None:
     """I13: a data directory below /opt or /usr/local, and what only its owner may read there, can't be read."""
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
     for place in system_paths.OF_DEPLOYMENTS:
         with tempfile.TemporaryDirectory(dir=place) as folder:
             data, application = Path(folder) / "data", Path(folder) / "app"
@@ -183,12 +194,11 @@ def test_i13_what_deployments_keep_among_programs(backend: Backend, workspace: P
             (application / "program").write_text("echo runs")
             Path(folder).chmod(0o755)
             system_paths.open_to_all.cache_clear()
-            command = Confinement(backend=backend, hidden=(data,)).command(
-                ["bash", "-c", f"cat {data}/token {application}/.env; sh {application}/program; python3 -c 'print(1)'"],
+            ended = end_of(
+                Confinement(backend=backend, hidden=(data,)),
+                f"cat {data}/token {application}/.env; sh {application}/program; python3 -c 'print(1)'",
                 Sandbox(workspace=workspace, temporary=temporary),
-                {"PATH": os.defpath},
             )
-            ended = end_of(command)
             assert held(ended)
             assert ended.stdout == "runs\n1\n", ended.stderr
     system_paths.open_to_all.cache_clear()
@@ -210,51 +220,19 @@ def test_i13_a_hidden_place_among_programs_that_anyone_may_read(
     ]
 
 
-def test_i13_what_is_hidden_keeps_its_name(backend: Backend, workspace: Path, tmp_path: Path) -> None:
+def test_i13_what_is_hidden_keeps_its_name(workspace: Path, temporary: Path) -> None:
     """I13: a directory around a hidden one can't be renamed, so that a second command would see it under another name."""
     inside = workspace / "one" / "two" / ".turngate"
     inside.mkdir(parents=True)
     (inside / "token").write_text(SECRET)
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
     beside = workspace / "one" / "two" / "store.sqlite"
     beside.write_text(SECRET)
-    confinement = Confinement(backend=backend, hidden=(inside, inside / "token", beside))
+    confinement = Confinement(backend="bubblewrap", hidden=(inside, inside / "token", beside))
+    text = f"cd {workspace}; mv one other; mv one/two one/three; mv one/two/.turngate data; cat */*/.turngate/* */*/*"
     for place in ({"workspace": workspace}, {"workspace": None, "writable": (workspace,)}):
-        sandbox = Sandbox(temporary=temporary, **place)
-        if backend == "landlock":
-            with pytest.raises(UnconfinedError, match="install bubblewrap"):
-                confinement.command(["true"], sandbox, {})
-            continue
         for _again in range(2):
-            text = f"cd {workspace}; mv one other; mv one/two one/three; mv one/two/.turngate data; cat */*/.turngate/* */*/*"
-            command = confinement.command(["bash", "-c", text], sandbox, {"PATH": os.defpath})
-            ended = end_of(command)
-            assert held(ended)
+            assert held(end_of(confinement, text, Sandbox(temporary=temporary, **place)))
         assert (inside / "token").read_text() == SECRET
-
-
-def test_i13_a_link_hides_nothing(backend: Backend, workspace: Path, tmp_path: Path) -> None:
-    """I13: a data directory is hidden also where the workspace, or what else may be changed, is named by a link."""
-    inside = workspace / ".turngate"
-    inside.mkdir()
-    (inside / "token").write_text(SECRET)
-    link = tmp_path / "link"
-    link.symlink_to(workspace)
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    confinement = Confinement(backend=backend, hidden=(inside,))
-    places = ({"workspace": link}, {"workspace": None, "writable": (link,)}, {"workspace": None, "readable": (link,)})
-    for place in places:
-        sandbox = Sandbox(temporary=temporary, **place)
-        if backend == "landlock":
-            with pytest.raises(UnconfinedError, match="install bubblewrap"):
-                confinement.command(["true"], sandbox, {})
-            continue
-        text = f"cat {workspace}/.turngate/token {link}/.turngate/token"
-        command = confinement.command(["bash", "-c", text], sandbox, {"PATH": os.defpath})
-        ended = end_of(command)
-        assert held(ended)
 
 
 def test_i13_processes(run: Run) -> None:
@@ -293,6 +271,19 @@ END"""
 
 
 @contextmanager
+def up(confinement: Confinement, text: str, sandbox: Sandbox) -> Iterator[subprocess.Popen[str]]:
+    """Start a bash command confined, which says that it is up and then may wait for a line."""
+    command = confinement.command(["bash", "-c", text], sandbox, {"PATH": os.defpath})
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command.argv, env=command.environment, cwd="/", stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    ) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "up\n"
+        yield started
+
+
+@contextmanager
 def listening(family: socket.AddressFamily, address: object) -> Iterator[socket.socket]:
     with socket.socket(family) as server:
         server.bind(address)
@@ -326,14 +317,20 @@ for family, address in {targets!r}:
 END"""
 
 
-def test_i13_sockets(run: Run, tmp_path: Path) -> None:
-    """I13: nothing that listens on this machine is reached: loopback, its own addresses, abstract sockets, socket files."""
-    path = str(tmp_path / "server.sock")
+def test_i13_sockets(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I13: nothing that listens on this machine is reached: loopback, its own addresses, abstract sockets, socket files.
+
+    The session's D-Bus, by which systemd would start a program outside, is not known either.
+    """
+    path, bus = str(tmp_path / "server.sock"), str(tmp_path / "bus")
+    monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", f"unix:path={bus}")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with (
         listening(socket.AF_INET, ("127.0.0.1", 0)) as loopback,
         listening(socket.AF_INET, ("0.0.0.0", 0)) as everywhere,  # noqa: S104 - that is the attack
         listening(socket.AF_UNIX, f"\0turngate-{os.getpid()}") as abstract,
         listening(socket.AF_UNIX, path) as file,
+        listening(socket.AF_UNIX, bus) as session,
     ):
         here = socket.gethostbyname(socket.gethostname())
         targets = [
@@ -341,13 +338,17 @@ def test_i13_sockets(run: Run, tmp_path: Path) -> None:
             (2, (here, everywhere.getsockname()[1])),
             (1, f"\0turngate-{os.getpid()}"),
             (1, path),
+            (1, bus),
             (1, "/run/dbus/system_bus_socket"),
             (1, "/var/run/postgresql/.s.PGSQL.5432"),
         ]
-        ended = run(CONNECT.format(targets=targets))
-        assert "refused" in ended.stdout, ended.stderr
+        ended = run(
+            'env | grep -e ^DBUS -e ^XDG; systemd-run --user touch forged; busctl --user list; echo "asked"\n'
+            + CONNECT.format(targets=targets)
+        )
+        assert ended.stdout.startswith("asked\nrefused"), ended.stdout + ended.stderr
         assert "reached" not in ended.stdout
-        assert not any(map(was_reached, (loopback, everywhere, abstract, file)))
+        assert not any(map(was_reached, (loopback, everywhere, abstract, file, session)))
 
 
 def test_i13_other_socket_families(run: Run) -> None:
@@ -432,13 +433,24 @@ END"""
 
 
 def test_i13_signals(run: Run) -> None:
-    """I13: no process outside can be signalled: neither the worker nor all there are."""
+    """I13: no process outside can be signalled, neither the worker nor all there are, nor starved.
+
+    Its limits, priority and processors can't be changed.
+    """
     if machine.landlock_version() < machine.SIGNALS_VERSION:
         pytest.fail("this kernel is too old to prove it")
     with subprocess.Popen(["sleep", "60"]) as bystander:
-        ended = run(f"kill -9 {bystander.pid} {os.getpid()}; kill -9 -- -{os.getpgid(0)}; (kill -9 -1); echo alive")
+        before = resource.prlimit(bystander.pid, resource.RLIMIT_NOFILE)
+        ended = run(
+            f"for who in {bystander.pid} $PPID; do prlimit --pid $who --nofile=7:7 --cpu=1:1; renice 19 -p $who;"
+            "chrt -i -p 0 $who; taskset -p 1 $who; ionice -c 3 -p $who; done; renice 19 -u $(id -u);"
+            f"kill -9 {bystander.pid} {os.getpid()}; kill -9 -- -{os.getpgid(0)}; (kill -9 -1); echo alive"
+        )
         assert held(ended)
         assert bystander.poll() is None
+        assert resource.prlimit(bystander.pid, resource.RLIMIT_NOFILE) == before
+        assert os.getpriority(os.PRIO_PROCESS, bystander.pid) == os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.sched_getscheduler(bystander.pid) == os.SCHED_OTHER
         bystander.kill()
 
 
@@ -457,13 +469,7 @@ def test_i13_signals_on_an_older_kernel(tmp_path: Path) -> None:
     filter_code = seccomp.program(os.uname().machine, namespaces=False, signals=False).hex()
     words = order_words(order | {"landlock": None, "filter": filter_code})
     with subprocess.Popen(["sleep", "60"]) as bystander:
-        ended = subprocess.run(
-            [*command.argv[:4], *words, *program, str(bystander.pid)],
-            env=command.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        ended = finished(replace(command, argv=(*command.argv[:4], *words, *program, str(bystander.pid))))
         assert ended.stdout == "alive\n", ended.stderr
         assert bystander.poll() is None
         bystander.kill()
@@ -490,26 +496,12 @@ echo alive
 """
 
 
-def test_i13_limits_and_priority_of_other_processes(run: Run) -> None:
-    """I13: no process outside can be starved: its limits, priority and processors can't be changed."""
-    with subprocess.Popen(["sleep", "60"]) as bystander:
-        before = resource.prlimit(bystander.pid, resource.RLIMIT_NOFILE)
-        run(
-            f"for who in {bystander.pid} $PPID; do prlimit --pid $who --nofile=7:7 --cpu=1:1; renice 19 -p $who;"
-            "chrt -i -p 0 $who; taskset -p 1 $who; ionice -c 3 -p $who; done; renice 19 -u $(id -u)"
-        )
-        assert resource.prlimit(bystander.pid, resource.RLIMIT_NOFILE) == before
-        assert os.getpriority(os.PRIO_PROCESS, bystander.pid) == os.getpriority(os.PRIO_PROCESS, 0)
-        assert os.sched_getscheduler(bystander.pid) == os.SCHED_OTHER
-        bystander.kill()
-
-
 def test_i13_settings_of_the_machine(run: Run) -> None:
     """I13: nothing in /proc/sys can be changed, not by root: the kernel would run `core_pattern` outside the sandbox."""
     ended = run(
         'v=$(cat /proc/sys/kernel/core_pattern); echo "$v" > /proc/sys/kernel/core_pattern && echo changed;'
         "find /proc/sys /proc/bus /proc/irq /proc/fs /proc/*trigger /proc/mtrr -type f -perm -200 -exec "
-        "sh -c 'for f; do ( : >> $f ) && echo $f; done' sh {} +"
+        "sh -c 'for f; do : >> $f && echo $f; done' sh {} +"
     )
     assert ended.stdout == ""
 
@@ -565,23 +557,11 @@ END"""
     assert not [path.name for path in workspace.iterdir() if path.stat().st_mode & 0o6000]
 
 
-def test_i13_dbus(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I13: the session's D-Bus, by which systemd would start a program outside, is neither known nor reached."""
-    bus = str(tmp_path / "bus")
-    monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", f"unix:path={bus}")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with listening(socket.AF_UNIX, bus) as session, listening(socket.AF_UNIX, "\0/tmp/dbus-turngate") as abstract:
-        ended = run(
-            'env | grep -e ^DBUS -e ^XDG; systemd-run --user touch forged; busctl --user list; echo "asked"\n'
-            + CONNECT.format(targets=[(1, bus), (1, "\0/tmp/dbus-turngate"), (1, "/run/dbus/system_bus_socket")])
-        )
-        assert ended.stdout.startswith("asked\nrefused"), ended.stdout + ended.stderr
-        assert "reached" not in ended.stdout
-        assert not any(map(was_reached, (session, abstract)))
-
-
 def test_i13_cron_and_the_like(run: Run, workspace: Path) -> None:
-    """I13: nothing can be left to be run later by someone else: cron, profiles, units, the user's own start files."""
+    """I13: nothing can be left to be run later by someone else: cron, profiles, units, the user's own start files.
+
+    No directory on the worker's PATH can be changed, so the worker runs no program of the agent's.
+    """
     places = [
         "/etc/cron.d/agent",
         "/var/spool/cron/crontabs/root",
@@ -590,89 +570,86 @@ def test_i13_cron_and_the_like(run: Run, workspace: Path) -> None:
         "/root/.bashrc.agent",
         "/usr/local/bin/agent",
         "/tmp/../etc/agent",  # noqa: S108 - that is the attack
+        *(f"{each}/git-agent" for each in [f"{sys.base_prefix}/bin", *os.defpath.split(":")]),
     ]
-    ended = run("; ".join(f"echo forged > {place}" for place in places) + "; echo forged | crontab -")
+    ended = run("; ".join(f"echo forged > {place}" for place in places) + "; echo forged | crontab -; echo done")
     assert held(ended)
+    assert ended.stdout == "done\n"
     assert not any(Path(place).exists() for place in places)
 
 
-def test_i13_path(run: Run, tmp_path: Path) -> None:
-    """I13: no directory on the worker's PATH can be changed, so the worker runs no program of the agent's."""
-    ended = run('for d in ${PATH//:/ } /usr/local/bin; do echo forged > "$d/git-agent"; done; echo done')
-    assert ended.stdout == "done\n"
-    assert not any((Path(each) / "git-agent").exists() for each in [f"{sys.base_prefix}/bin", *os.defpath.split(":")])
+def test_i13_git_hooks(workspace: Path, temporary: Path) -> None:
+    """I13: bubblewrap keeps a repository's hooks and settings, which the operator's own git would run, as they are.
 
-
-def test_i13_git_hooks(backend: Backend, run: Run, workspace: Path) -> None:
-    """I13: bubblewrap keeps a repository's hooks and settings, which the operator's own git would run, as they are."""
+    Likewise a `.git` that is a file and says where the repository is. Landlock can't: docs/security.md says so.
+    """
+    text = (
+        "echo 'touch forged' > .git/hooks/pre-commit; git config core.fsmonitor 'touch forged'; rm -rf .git/hooks;"
+        "mv .git old && cp -r old .git && git config core.fsmonitor 'touch forged'; rm -rf .git;"
+        "cd ../tree; echo 'gitdir: forged' > .git; rm -f .git; mv .git old"
+    )
+    (tree := temporary.parent / "tree").mkdir()
+    (tree / ".git").write_text("gitdir: /elsewhere\n")
     subprocess.run(["git", "init", "-q", str(workspace)], check=True)
     before = (workspace / ".git/config").read_text()
-    run(
-        "echo 'touch forged' > .git/hooks/pre-commit; git config core.fsmonitor 'touch forged'; rm -rf .git/hooks;"
-        "mv .git old && cp -r old .git && git config core.fsmonitor 'touch forged'; rm -rf .git; true"
-    )
-    if backend == "landlock":
-        return  # it can't: docs/security.md says so
+    end_of(BUBBLEWRAP, text, Sandbox(workspace=workspace, temporary=temporary, writable=(tree,)))
     assert (workspace / ".git/config").read_text() == before
     assert (workspace / ".git/hooks").is_dir()
     assert not (workspace / ".git/hooks/pre-commit").exists()
+    assert (tree / ".git").read_text() == "gitdir: /elsewhere\n"
 
 
-def test_i13_git_hooks_wherever_a_process_may_write(workspace: Path, tmp_path: Path) -> None:
+def test_i13_git_hooks_wherever_a_process_may_write(workspace: Path, temporary: Path) -> None:
     """I13: likewise in every other directory that an operator lets a server change, and in a repository without files."""
-    temporary, bare = tmp_path / "temporary", tmp_path / "bare"
-    temporary.mkdir()
+    bare = temporary.parent / "bare"
     subprocess.run(["git", "init", "-q", str(workspace)], check=True)
     subprocess.run(["git", "init", "-q", "--bare", str(bare)], check=True)
     before = (bare / "config").read_text()
     text = f"echo forged | tee {workspace}/.git/hooks/pre-commit {bare}/hooks/pre-push {bare}/config {bare}/refs/made"
-    sandbox = Sandbox(workspace=None, temporary=temporary, writable=(workspace, bare))
-    end_of(Confinement(backend="bubblewrap").command(["bash", "-c", text], sandbox, {"PATH": os.defpath}))
+    end_of(BUBBLEWRAP, text, Sandbox(workspace=None, temporary=temporary, writable=(workspace, bare)))
     assert not (workspace / ".git/hooks/pre-commit").exists()
     assert not (bare / "hooks/pre-push").exists()
     assert (bare / "config").read_text() == before
     assert (bare / "refs/made").exists()
 
 
-@pytest.mark.parametrize("place", [".", "elsewhere"])
-@pytest.mark.parametrize("is_repository", [False, True])
-def test_i13_the_top_becomes_no_repository(workspace: Path, tmp_path: Path, is_repository: bool, place: str) -> None:
+@pytest.mark.parametrize(
+    ("is_repository", "place"),
+    [
+        (False, "."),
+        (True, "elsewhere"),
+        pytest.param(False, "elsewhere", marks=pytest.mark.exhaustive),
+        pytest.param(True, ".", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_i13_the_top_becomes_no_repository(workspace: Path, temporary: Path, is_repository: bool, place: str) -> None:
     """I13: no command makes the top a bare repository, whose settings the operator's git obeys, now or afterwards."""
-    (tmp_path / "temporary").mkdir()
     if is_repository:
         subprocess.run(["git", "init", "-q", str(workspace)], check=True)
     text = (
         f"rm -f .git/HEAD; mkdir -p {place}/objects {place}/refs; echo ref: refs/heads/x > HEAD; "
         f"[ {place} = . ] || echo {place} > commondir; echo up; read -r _"
     )
-    command = Confinement(backend="bubblewrap").command(
-        ["bash", "-c", text], Sandbox(workspace=workspace, temporary=tmp_path / "temporary"), {"PATH": os.defpath}
-    )
     operators_git = ["git", "-C", str(workspace), "rev-parse", "--git-dir"]
-    with subprocess.Popen(
-        command.argv, env=command.environment, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as started:
-        assert started.stdout is not None
-        assert started.stdout.readline() == "up\n"
+    with up(BUBBLEWRAP, text, Sandbox(workspace=workspace, temporary=temporary)) as started:
         assert subprocess.run(operators_git, capture_output=True, check=False).returncode == 128
         started.communicate("\n")
     assert (workspace / "HEAD").exists()
     assert subprocess.run(operators_git, capture_output=True, check=False).returncode == 128
 
 
-def test_i13_tokens_of_other_stacks(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_i13_tokens_of_other_stacks(
+    workspace: Path, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """I13: no process sees the data directory of another stack of this user, though it may read what that lies in."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    (tmp_path / "temporary").mkdir()
     other = tmp_path / "state/turngate/data/other"
     other.mkdir(parents=True)
     (other / "token").write_text(SECRET)
     settings = load_settings(data_dir=tmp_path / "own")
     settings.ensure_data_dir()
-    sandbox = Sandbox(workspace=workspace, temporary=tmp_path / "temporary", readable=(tmp_path / "state",))
-    text = f"cat {other}/token; ls {tmp_path}/state"
-    command = tool_confinement(settings).command(["bash", "-c", text], sandbox, {"PATH": os.defpath})
-    ended = end_of(command)
+    sandbox = Sandbox(workspace=workspace, temporary=temporary, readable=(tmp_path / "state",))
+    ended = end_of(tool_confinement(settings), f"cat {other}/token; ls {tmp_path}/state", sandbox)
     assert held(ended)
     assert ended.stdout == "turngate\n"
 
@@ -687,49 +664,44 @@ def test_i13_a_link_at_a_kept_place_leads_nowhere(
 ) -> None:
     """I13: with a link in place of what is kept, no command starts under bubblewrap; Landlock refuses what it leads to."""
     (workspace / "a-file").write_text("text")
-    for name in obeyed_places():
+    for name in sorted(obeyed_places(), key=len, reverse=True):
         place = workspace / name
         place.parent.mkdir(exist_ok=True)
+        if place.is_dir():
+            shutil.rmtree(place)
         place.symlink_to(name.rpartition("/")[2] if target == "loop" else target)
         if backend == "bubblewrap":
             with pytest.raises(UnconfinedError, match=f"{name} in .* is a link.*replace it"):
                 run("true")
-        else:
-            ended = run(f"cat {name}/data/token {name}/../data/token {name}{data_dir}/token; ls {name}/data; true")
-            assert held(ended)
-        place.unlink()
-    if backend == "bubblewrap":
-        (workspace / ".git").rmdir()
-        (workspace / ".git").symlink_to(target)
-        with pytest.raises(UnconfinedError, match=r"^\.git in"):
-            run("true")
+            place.unlink()
+    if backend == "landlock":
+        reads = (f"cat {name}/data/token {name}/../data/token {name}{data_dir}/token" for name in obeyed_places())
+        assert held(run("; ".join([*reads, "ls */data .*/data; true"])))
 
 
 def test_i13_a_command_leaves_no_link_for_the_next(backend: Backend, run: Run, workspace: Path, data_dir: Path) -> None:
     """I13: a command can't make a link of a kept place, absent or not; the next one reads nothing outside by it."""
     layouts = [[], [".git/"], [".git/", ".git/hooks/", ".git/config", ".vscode/", ".envrc"]]
-    for layout in layouts:
+    names = sorted(obeyed_places(), key=len, reverse=True)
+    for number, layout in enumerate(layouts):
+        (top := workspace / str(number)).mkdir()
         for each in layout:
-            (workspace / each).mkdir() if each.endswith("/") else (workspace / each).write_text("")
-        for name in obeyed_places():
-            run(f"mv {name} moved; rm -rf {name}; mkdir -p .git; ln -sfn ../.. {name}; ln -sfn {data_dir} {name}; true")
-            if backend == "bubblewrap":
-                assert not (workspace / name).is_symlink()
-            ended = run(f"cat {name}/token {name}/*/token; true")
-            assert held(ended)
-        run("rm -rf .* *; true")
-        for each in reversed(layout):
-            place = workspace / each
-            with suppress(OSError):
-                place.rmdir() if place.is_dir() and not place.is_symlink() else place.unlink()
+            (top / each).mkdir() if each.endswith("/") else (top / each).write_text("")
+        changes = (
+            f"mv {name} moved; rm -rf {name}; mkdir -p .git; ln -sfn ../.. {name}; ln -sfn {data_dir} {name}"
+            for name in names
+        )
+        run("; ".join(changes), workspace=top)
+        if backend == "bubblewrap":
+            assert not [name for name in names if (top / name).is_symlink()]
+        assert held(run("; ".join(f"cat {name}/token {name}/*/token" for name in names) + "; true", workspace=top))
 
 
 def test_i13_a_place_that_changes_after_the_check_is_not_reached(
-    backend: Backend, workspace: Path, data_dir: Path, tmp_path: Path
+    backend: Backend, workspace: Path, data_dir: Path, temporary: Path
 ) -> None:
     """I13: a workspace, a directory of a server or a kept place that becomes a link before the start: nothing is started."""
-    temporary, outer = tmp_path / "temporary", workspace / "outer"
-    temporary.mkdir()
+    outer = workspace / "outer"
     (outer / "inner").mkdir(parents=True)
     confinement = Confinement(backend=backend)
     sandboxes = [Sandbox(workspace=outer / "inner", temporary=temporary)]
@@ -743,7 +715,7 @@ def test_i13_a_place_that_changes_after_the_check_is_not_reached(
             swapped.rename(workspace / "old")
             (data_dir / "inner").symlink_to(".")
             swapped.symlink_to(data_dir)
-            ended = end_of(command)
+            ended = finished(command)
             (data_dir / "inner").unlink()
             swapped.unlink()
             (workspace / "old").rename(swapped)
@@ -753,17 +725,16 @@ def test_i13_a_place_that_changes_after_the_check_is_not_reached(
     if backend == "bubblewrap":
         command = confinement.command(["bash", "-c", "cat .git/*"], sandboxes[0], {"PATH": os.defpath})
         (outer / "inner/.git").symlink_to(data_dir)
-        ended = end_of(command)
+        ended = finished(command)
         assert ended.returncode == 126
         assert SECRET not in ended.stdout
 
 
 def test_i13_configured_places_follow_no_link_that_an_agent_made(
-    backend: Backend, workspace: Path, data_dir: Path, tmp_path: Path
+    backend: Backend, workspace: Path, data_dir: Path, temporary: Path, tmp_path: Path
 ) -> None:
     """I13: an MCP server's directory below a workspace isn't taken from a link there; a link of the operator's is followed."""
-    temporary, link = tmp_path / "temporary", tmp_path / "link"
-    temporary.mkdir()
+    link = tmp_path / "link"
     (workspace / "server").symlink_to(data_dir)
     (workspace / "deep").mkdir()
     link.symlink_to(workspace / "deep")
@@ -779,17 +750,15 @@ def test_i13_configured_places_follow_no_link_that_an_agent_made(
     own = Sandbox(workspace=workspace / "server", temporary=temporary, writable=(workspace,))
     with pytest.raises(UnconfinedError, match="link"):  # nor from what an earlier process with the same places has made
         Confinement(backend=backend).command(["true"], own, {})
-    sandbox = Sandbox(workspace=link, temporary=temporary)
-    assert end_of(confinement.command(["touch", "made"], sandbox, {"PATH": os.defpath})).returncode == 0
+    assert end_of(confinement, "touch made", Sandbox(workspace=link, temporary=temporary)).returncode == 0
     assert (workspace / "deep/made").exists()
 
 
 def test_i13_a_link_on_the_path_leads_nowhere_if_an_agent_can_have_made_it(
-    backend: Backend, workspace: Path, data_dir: Path, tmp_path: Path
+    backend: Backend, workspace: Path, data_dir: Path, temporary: Path, tmp_path: Path
 ) -> None:
     """I13: a directory of the workspace on the PATH, itself or one that it lies in, shows nothing else once it is a link."""
-    temporary, programs = tmp_path / "temporary", tmp_path / "programs"
-    temporary.mkdir()
+    programs = tmp_path / "programs"
     programs.mkdir()
     (programs / "tool").write_text("ours")
     (tmp_path / "link").symlink_to(programs)
@@ -799,8 +768,7 @@ def test_i13_a_link_on_the_path_leads_nowhere_if_an_agent_can_have_made_it(
     confinement = Confinement(backend=backend, agents_write=(workspace,))
     for own in (Sandbox(workspace=workspace, temporary=temporary), Sandbox(workspace=None, temporary=temporary)):
         text = f"cat {data_dir}/token {workspace}/bin/token; cat {tmp_path}/programs/tool"
-        command = confinement.command(["bash", "-c", text], own, {"PATH": os.pathsep.join(map(str, path))})
-        ended = end_of(command)
+        ended = end_of(confinement, text, own, os.pathsep.join(map(str, path)))
         assert held(ended)
         assert ended.stdout == "ours", ended.stderr
 
@@ -851,13 +819,12 @@ def test_i13_no_program_that_starts_unconfined_is_one_that_agents_can_write(
 
 @pytest.mark.parametrize("kind", ["environment", "prefix", "top", "link"])
 def test_i13_a_python_below_a_workspace_is_held(
-    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+    workspace: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """I13: an environment, one of conda or pixi (a prefix of its own), one whose top is the workspace, a link to a Python.
 
     The programs beside it start unconfined, so that of a name which is not held is none.
     """
-    (tmp_path / "temporary").mkdir()
     prefix = {"environment": workspace / ".venv", "prefix": workspace / ".pixi/envs/default"}.get(kind, workspace)
     packages = prefix / "lib/python3.11/site-packages"
     packages.mkdir(parents=True)
@@ -873,16 +840,9 @@ def test_i13_a_python_below_a_workspace_is_held(
     assert find_helper("helper", (workspace,)) == str(prefix / "bin/helper")
     loaded = LoadedFiles()
     loaded.begin((), (workspace,))
-    command = Confinement(backend="bubblewrap", loaded=loaded).command(
-        [
-            "sh",
-            "-c",
-            f"for d in bin {packages.relative_to(prefix)}; do echo theirs > {prefix}/$d/lib.py; done; touch made",
-        ],
-        Sandbox(workspace=workspace, temporary=tmp_path / "temporary"),
-        {"PATH": os.defpath},
-    )
-    end_of(command)
+    confinement = Confinement(backend="bubblewrap", loaded=tuple(loaded)[:9])  # the thousands of modules here take long
+    texts = (f"echo theirs > {prefix}/{each}/lib.py" for each in ("bin", packages.relative_to(prefix)))
+    end_of(confinement, "; ".join([*texts, "touch made"]), Sandbox(workspace=workspace, temporary=temporary))
     assert (workspace / "made").exists()
     assert not (prefix / "bin/lib.py").exists()
     assert (packages / "lib.py").read_text() == ("theirs\n" if kind == "link" else "ours")
@@ -891,46 +851,37 @@ def test_i13_a_python_below_a_workspace_is_held(
     assert find_helper("helper", (workspace,)) is None
 
 
-def test_i13_a_directory_that_is_only_read_keeps_its_name(workspace: Path, tmp_path: Path) -> None:
+def test_i13_a_directory_that_is_only_read_keeps_its_name(workspace: Path, temporary: Path) -> None:
     """I13: one of the PATH below a workspace, for example: something else could have its name when a program is started next."""
-    (tmp_path / "temporary").mkdir()
     programs = workspace / "node_modules/.bin"
     programs.mkdir(parents=True)
     (programs / "tool").write_text("ours")
     text = "mv node_modules moved; mkdir -p node_modules/.bin; echo theirs > node_modules/.bin/tool; touch node_modules/made"
-    command = Confinement(backend="bubblewrap").command(
-        ["sh", "-c", text],
-        Sandbox(workspace=workspace, temporary=tmp_path / "temporary"),
-        {"PATH": f"{os.defpath}:{programs}"},
-    )
-    end_of(command)
+    end_of(BUBBLEWRAP, text, Sandbox(workspace=workspace, temporary=temporary), f"{os.defpath}:{programs}")
     assert (programs / "tool").read_text() == "ours"
     assert sorted(each.name for each in workspace.rglob("*")) == [".bin", "made", "node_modules", "tool"]
 
 
-def test_i13_what_the_worker_runs_from_is_only_read(workspace: Path, tmp_path: Path) -> None:
+def test_i13_what_the_worker_runs_from_is_only_read(workspace: Path, temporary: Path, tmp_path: Path) -> None:
     """I13: modules, compiled ones too, policy and environment below a workspace keep content and name; others change."""
-    temporary, environment = tmp_path / "temporary", workspace / ".venv"
-    temporary.mkdir()
+    environment = workspace / ".venv"
     (workspace / "pkg/deep").mkdir(parents=True)
     (environment / "lib").mkdir(parents=True)
     (tmp_path / "link").symlink_to(workspace)
     loaded = [workspace / "pkg/deep/tools.py", tmp_path / "link/policy.toml", environment]
     for file in (*loaded[:2], environment / "lib/a.pth"):
         file.write_text("ours")
-    confinement = Confinement(backend="bubblewrap", loaded=tuple(loaded))
     changes = ["echo theirs >", "rm -f", "ln -f made", "sed -i s/ours/theirs/", "cp made", "mv -f made", "truncate -s0"]
     tries = [f"{how} {file}" for how in changes for file in ("pkg/deep/tools.py", "policy.toml", ".venv/lib/a.pth")]
     directories = ["pkg", "pkg/deep", ".venv", ".venv/lib"]
     tries += [f"mv {place} moved; mkdir -p {place}; echo theirs > {place}/tools.py" for place in directories]
     tries += ["ln pkg/deep/tools.py other && echo theirs > other", "echo theirs > .venv/lib/sitecustomize.py"]
     tries += ["mkdir -p pkg/deep/__pycache__; echo theirs > pkg/deep/__pycache__/tools.cpython-311.pyc"]
-    command = confinement.command(
-        ["bash", "-c", "; ".join(["echo made > made", *tries, "echo new > pkg/deep/new.py; cat pkg/deep/tools.py"])],
+    ended = end_of(
+        Confinement(backend="bubblewrap", loaded=tuple(loaded)),
+        "; ".join(["echo made > made", *tries, "echo new > pkg/deep/new.py; cat pkg/deep/tools.py"]),
         Sandbox(workspace=workspace, temporary=temporary),
-        {"PATH": os.defpath},
     )
-    ended = end_of(command)
     assert ended.stdout == "ours", ended.stderr
     assert (workspace / "pkg/deep/new.py").read_text() == "new\n"
     assert [file.read_text() for file in (*loaded[:2], environment / "lib/a.pth")] == ["ours"] * 3
@@ -938,28 +889,25 @@ def test_i13_what_the_worker_runs_from_is_only_read(workspace: Path, tmp_path: P
     assert not (workspace / "pkg/deep/__pycache__").exists()
 
 
-def test_i13_a_copy_stays_over_its_file_whatever_the_command_renames(workspace: Path, tmp_path: Path) -> None:
+def test_i13_a_copy_stays_over_its_file_whatever_the_command_renames(
+    workspace: Path, temporary: Path, tmp_path: Path
+) -> None:
     """I13: neither the file nor a directory above it can be renamed or removed from within, so the approved bytes run."""
-    for directory in (tmp_path / "temporary", tmp_path / "copies", workspace / "a", workspace / "a/b"):
+    for directory in (tmp_path / "copies", workspace / "a", workspace / "a/b"):
         directory.mkdir()
     (workspace / "a/b/x.sh").write_text("echo approved")
     (tmp_path / "copies/0").write_text("echo approved")
     again = "mkdir -p a/b; echo echo theirs > a/b/x.sh; sh a/b/x.sh"
-    command = Confinement(backend="bubblewrap").command(
-        [
-            "bash",
-            "-c",
-            "; ".join(f"{how}; {again}" for how in ("mv a o", "mv a/b o", "mv a/b/x.sh o", "rm -rf a", "ln -sfT . a")),
-        ],
+    ended = end_of(
+        BUBBLEWRAP,
+        "; ".join(f"{how}; {again}" for how in ("mv a o", "mv a/b o", "mv a/b/x.sh o", "rm -rf a", "ln -sfT . a")),
         Sandbox(
             workspace=workspace,
-            temporary=tmp_path / "temporary",
+            temporary=temporary,
             readable=(tmp_path / "copies",),
             copies={("a", "b", "x.sh"): tmp_path / "copies/0"},
         ),
-        {"PATH": os.defpath},
     )
-    ended = end_of(command)
     assert ended.stdout == "approved\n" * 5, ended.stderr
 
 
@@ -972,18 +920,17 @@ def test_i13_a_link_to_what_the_worker_runs_from_starts_nothing(workspace: Path,
         confinement.command(["true"], Sandbox(workspace=workspace, temporary=tmp_path), {})
 
 
-def test_i13_what_operators_programs_obey(backend: Backend, run: Run, workspace: Path) -> None:
-    """I13: no command adds or changes what a person's git, editor or shell obeys; a commit still works, and nothing is left."""
+def test_i13_what_operators_programs_obey(workspace: Path, temporary: Path) -> None:
+    """I13: no command adds or changes what a person's git, editor or shell obeys; a commit still works, and nothing is left.
+
+    Only bubblewrap can keep it so: docs/security.md says so.
+    """
     subprocess.run(["git", "init", "-q", str(workspace)], check=True)
     shutil.rmtree(workspace / ".git/hooks")
     before = sorted(map(str, workspace.rglob("*")))
     writes = [f"echo forged > {name} || echo forged > {name}/x" for name in obeyed_places() if name != ".git"]
-    ended = run(
-        "; ".join(writes)
-        + "; git -c user.name=a -c user.email=a@b commit -q --allow-empty -m m && git gc -q && git status -s"
-    )
-    if backend == "landlock":
-        return  # it can't: docs/security.md says so
+    commit = "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m m && git gc -q && git status -s"
+    ended = end_of(BUBBLEWRAP, "; ".join([*writes, commit]), Sandbox(workspace=workspace, temporary=temporary))
     assert (ended.stdout, ended.returncode) == ("", 0), ended.stderr
     after = sorted(map(str, workspace.rglob("*")))
     assert [each for each in after if each not in before and "/.git/" not in each] == []
@@ -992,31 +939,30 @@ def test_i13_what_operators_programs_obey(backend: Backend, run: Run, workspace:
     assert log.stdout.count("\n") == 1
 
 
-def test_i13_commands_at_once_hold_their_places_to_the_end(backend: Backend, workspace: Path, tmp_path: Path) -> None:
-    """I13: what was made to hold an absent place stays until the last command that needs it has ended."""
-    if backend == "landlock":
-        return  # it can't: docs/security.md says so
+def test_i13_commands_at_once_hold_their_places_to_the_end(workspace: Path, tmp_path: Path) -> None:
+    """I13: what bubblewrap made to hold an absent place stays until the last command that needs it has ended."""
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
-    confinement = Confinement(backend=backend)
-    text = "touch started-$0; while [ ! -e go-$0 ]; do sleep 0.02; done; mkdir .vscode/x || ln -s / .envrc; true"
-    running = []
-    for name in ("one", "two"):
-        sandbox = Sandbox(workspace=workspace, temporary=tmp_path / name)
-        command = confinement.command(["bash", "-c", text, name], sandbox, {"PATH": os.defpath})
-        running.append(subprocess.Popen(command.argv, env=command.environment, cwd="/", stderr=subprocess.DEVNULL))
-    deadline = time.monotonic() + 60
-    while not all((workspace / f"started-{name}").exists() for name in ("one", "two")):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    for name, process in zip(("one", "two"), running, strict=True):
-        assert (workspace / ".vscode").is_dir()
-        (workspace / f"go-{name}").touch()
-        process.wait(60)
-    assert sorted(each.name for each in workspace.iterdir()) == ["go-one", "go-two", "started-one", "started-two"]
+    text = "echo up; read -r _; mkdir .vscode/x || ln -s / .envrc; true"
+    with (
+        up(BUBBLEWRAP, text, Sandbox(workspace=workspace, temporary=tmp_path / "one")) as one,
+        up(BUBBLEWRAP, text, Sandbox(workspace=workspace, temporary=tmp_path / "two")) as two,
+    ):
+        for each in (one, two):
+            assert (workspace / ".vscode").is_dir()
+            each.communicate("\n")
+    assert not list(workspace.iterdir())
 
 
-@pytest.mark.parametrize(("first", "second"), [("app", "."), (".", "app"), ("app", "app/deep"), ("app/deep", "app")])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("app", "."),
+        ("app/deep", "app"),
+        pytest.param(".", "app", marks=pytest.mark.exhaustive),
+        pytest.param("app", "app/deep", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_i13_what_is_held_for_a_run_stays_when_a_nested_one_ends(tmp_path: Path, first: str, second: str) -> None:
     """I13: where a run's workspace lies in another's, neither's end takes a place away that the other holds."""
     project, modules = tmp_path / "project", []
@@ -1027,96 +973,77 @@ def test_i13_what_is_held_for_a_run_stays_when_a_nested_one_ends(tmp_path: Path,
     confinement = Confinement(backend="bubblewrap", loaded=tuple(modules))
     text = f"""echo up; read -r _; for d in {project}/app {project}/app/deep; do mkdir -p $d/__pycache__
 echo forged > $d/__pycache__/my_app.cpython-311.pyc; done 2>/dev/null; echo tried; read -r _"""
-    running = []
-    for name in (first, second):
-        (temporary := tmp_path / f"temporary-{len(running)}").mkdir()
-        sandbox = Sandbox(workspace=project / name, temporary=temporary)
-        command = confinement.command(["bash", "-c", text], sandbox, {"PATH": os.defpath})
-        pipe = subprocess.PIPE
-        running.append(
-            subprocess.Popen(command.argv, env=command.environment, cwd="/", stdin=pipe, stdout=pipe, text=True)
-        )
-        assert running[-1].stdout.readline() == "up\n"
-    running[0].communicate("\n\n")
-    running[1].communicate("\n\n")
+    with ExitStack() as stack:
+        running = []
+        for name in (first, second):
+            (temporary := tmp_path / f"temporary-{len(running)}").mkdir()
+            sandbox = Sandbox(workspace=project / name, temporary=temporary)
+            running.append(stack.enter_context(up(confinement, text, sandbox)))
+        for each in running:
+            each.communicate("\n\n")
     assert not list(project.rglob("*.pyc"))
     assert not list(project.rglob("__pycache__"))
 
 
 def modules_of_packages(workspace: Path, many: int) -> list[Path]:
-    modules = [workspace / f"a_package_of_the_app_that_has_the_number_{number}/module.py" for number in range(many)]
+    modules = [workspace / f"{'a_package_of_the_app_' * 10}{number}/module.py" for number in range(many)]
     for module in modules:
         module.parent.mkdir()
         module.touch()
     return modules
 
 
-def test_an_app_of_many_packages_needs_no_higher_limit_of_open_files(workspace: Path, tmp_path: Path) -> None:
+def test_an_app_of_many_packages_needs_no_higher_limit_of_open_files(workspace: Path, temporary: Path) -> None:
     """The launcher holds two files open for each; the command keeps the limit that the worker has."""
-    (tmp_path / "temporary").mkdir()
     modules = modules_of_packages(workspace, 100)
     command = Confinement(backend="bubblewrap", loaded=tuple(modules)).command(
         ["bash", "-c", "ulimit -n; ls -d */__pycache__ | wc -l"],
-        Sandbox(workspace=workspace, temporary=tmp_path / "temporary"),
+        Sandbox(workspace=workspace, temporary=temporary),
         {"PATH": os.defpath},
     )
-    ended = end_of(replace(command, argv=("prlimit", "--nofile=128:1024", *command.argv)))
+    ended = finished(replace(command, argv=("prlimit", "--nofile=128:1024", *command.argv)))
     assert ended.stdout == "128\n100\n", ended.stderr
 
 
-def test_i13_an_app_of_more_packages_than_fit_into_one_argument_is_held(workspace: Path, tmp_path: Path) -> None:
+def test_i13_an_app_of_more_packages_than_fit_into_one_argument_is_held(workspace: Path, temporary: Path) -> None:
     """I13: what is held is listed for the launcher in as many arguments as that takes (128 KiB each, at most)."""
-    (tmp_path / "temporary").mkdir()
-    modules = modules_of_packages(workspace, 800)
+    modules = modules_of_packages(workspace, 200)
     command = Confinement(backend="bubblewrap", loaded=tuple(modules)).command(
         ["bash", "-c", f"echo forged > {modules[0]}; echo forged > {modules[-1]}; echo ended"],
-        Sandbox(workspace=workspace, temporary=tmp_path / "temporary"),
+        Sandbox(workspace=workspace, temporary=temporary),
         {"PATH": os.defpath},
     )
     assert sum(map(len, command.argv)) > 128 * 1024
-    ended = end_of(command)
+    ended = finished(command)
     assert ended.stdout == "ended\n", ended.stderr
     assert [module.read_text() for module in (modules[0], modules[-1])] == ["", ""]
 
 
-def test_held_places_that_are_replaced_from_outside_are_named(workspace: Path, tmp_path: Path) -> None:
+def test_held_places_that_are_replaced_from_outside_are_named(workspace: Path, temporary: Path) -> None:
     """The hold is of what was there when the command started; its output says what else, or which directory, is there now."""
-    for path in (tmp_path / "temporary", workspace / "env", workspace / "env/lib"):
+    for path in (workspace / "env", workspace / "env/lib"):
         path.mkdir()
     for name in ("app.py", "other.py"):
         (workspace / name).write_text("ours")
     loaded = tuple(workspace / name for name in ("app.py", "other.py", "env"))
-    command = Confinement(backend="bubblewrap", loaded=loaded).command(
-        [
-            "bash",
-            "-c",
-            "echo up; read -r _; echo theirs > app.py; mkdir .vscode env; echo theirs > env/x; ln -s / .claude",
-        ],
-        Sandbox(workspace=workspace, temporary=tmp_path / "temporary"),
-        {"PATH": os.defpath},
-    )
-    pipe = subprocess.PIPE
-    started = subprocess.Popen(
-        command.argv, env=command.environment, cwd="/", stdin=pipe, stdout=pipe, stderr=pipe, text=True
-    )
-    with started:
-        assert started.stdout is not None
-        assert started.stdout.readline() == "up\n"
+    text = "echo up; read -r _; echo theirs > app.py; mkdir .vscode env; echo theirs > env/x; ln -s / .claude"
+    confinement = Confinement(backend="bubblewrap", loaded=loaded)
+    with up(confinement, text, Sandbox(workspace=workspace, temporary=temporary)) as started:
         (workspace / "new").write_text("mine")
         (workspace / "new").rename(workspace / "app.py")
         shutil.rmtree(workspace / "env")
         for absent in (".vscode", ".claude", ".idea"):
             (workspace / absent).rmdir()
         _output, errors = started.communicate("\n")
-    named = errors.removeprefix("turngate: ").partition(" was replaced or removed from outside while this command ran")[
-        0
-    ]
+    named, _, _ = errors.removeprefix("turngate: ").partition(
+        " was replaced or removed from outside while this command ran"
+    )
     assert sorted(named.split(", ")) == [".claude", ".vscode", "app.py", "env"]
 
 
 def test_i13_turngates_own_places_lie_in_no_workspace(backend: Backend, workspace: Path, tmp_path: Path) -> None:
     """I13: where agents write, nothing is noted that is removed outside of the sandbox, nor is there a temporary directory."""
-    inside, outside = workspace / "tmp", tmp_path / "temporary"
+    inside, outside = workspace / "tmp", tmp_path / "outside"
     inside.mkdir()
     outside.mkdir()
     for notes, temporary, agents_write in (
@@ -1130,29 +1057,17 @@ def test_i13_turngates_own_places_lie_in_no_workspace(backend: Backend, workspac
     with pytest.raises(UnconfinedError, match="set TMPDIR"):  # when the worker starts
         machine.find(Confinement(agents_write=(Path(tempfile.gettempdir()),)))
     hidden = Confinement(backend="bubblewrap", notes=inside / "notes", hidden=(inside,))
-    assert (
-        end_of(
-            hidden.command(["true"], Sandbox(workspace=workspace, temporary=outside), {"PATH": os.defpath})
-        ).returncode
-        == 0
-    )
+    assert end_of(hidden, "true", Sandbox(workspace=workspace, temporary=outside)).returncode == 0
 
 
-def test_i13_no_note_leads_out_of_the_directory_it_is_of(workspace: Path, tmp_path: Path) -> None:
+def test_i13_no_note_leads_out_of_the_directory_it_is_of(workspace: Path, temporary: Path, tmp_path: Path) -> None:
     """I13: whatever a list of what was made says, nothing outside of that directory is removed."""
-    (tmp_path / "temporary").mkdir()
     victim, notes = tmp_path / "victim", tmp_path / "notes"
     victim.write_text("kept")
     (workspace / "below").mkdir()
     (workspace / "below/victim").write_text("kept")
     confinement = Confinement(backend="bubblewrap", notes=notes)
-    sandbox = Sandbox(workspace=workspace, temporary=tmp_path / "temporary")
-    command = confinement.command(["bash", "-c", "echo up; read -r _"], sandbox, {"PATH": os.defpath})
-    with subprocess.Popen(
-        command.argv, env=command.environment, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as started:
-        assert started.stdout is not None
-        assert started.stdout.readline() == "up\n"
+    with up(confinement, "echo up; read -r _", Sandbox(workspace=workspace, temporary=temporary)) as started:
         [listed] = notes.iterdir()
         with listed.open("a") as file:
             for name in ("../victim", "below/victim", str(victim), ".."):
@@ -1161,15 +1076,6 @@ def test_i13_no_note_leads_out_of_the_directory_it_is_of(workspace: Path, tmp_pa
     assert victim.exists()
     assert sorted(str(each.relative_to(workspace)) for each in workspace.rglob("*")) == ["below", "below/victim"]
     assert not list(notes.iterdir())
-
-
-def test_i13_git_worktrees(backend: Backend, run: Run, workspace: Path) -> None:
-    """I13: likewise a `.git` that is a file and says where the repository is."""
-    (workspace / ".git").write_text("gitdir: /elsewhere\n")
-    run("echo 'gitdir: forged' > .git; rm -f .git; mv .git old")
-    if backend == "landlock":
-        return  # it can't: docs/security.md says so
-    assert (workspace / ".git").read_text() == "gitdir: /elsewhere\n"
 
 
 def test_i13_only_what_is_given_is_inherited(run: Run) -> None:
@@ -1218,18 +1124,20 @@ def test_a_fork_bomb_ends(run: Run) -> None:
     assert not [process for process in commands() if "sleep 10.25" in process]
 
 
-def test_i13_nothing_beside_the_launcher_takes_a_modules_place(workspace: Path, tmp_path: Path) -> None:
+def test_i13_nothing_beside_the_launcher_takes_a_modules_place(
+    workspace: Path, temporary: Path, tmp_path: Path
+) -> None:
     """I13: a directory that an agent makes in a checkout that Turngate runs from isn't run outside with the next command."""
-    (tmp_path / "temporary").mkdir()
-    sandbox = Sandbox(workspace=workspace, temporary=tmp_path / "temporary")
-    command = Confinement(backend="bubblewrap").command(["echo", "up"], sandbox, {"PATH": os.defpath})
+    command = BUBBLEWRAP.command(
+        ["echo", "up"], Sandbox(workspace=workspace, temporary=temporary), {"PATH": os.defpath}
+    )
     checkout = tmp_path / "checkout"
     shutil.copytree(Path(command.argv[3]).parent, checkout)
     for name in ("descriptors", "held_places", "left_behind", "json", "turngate", "struct"):
         (checkout / name).mkdir()
         (checkout / name / "__init__.py").write_text(f"open('{tmp_path}/theirs', 'w')")
     launcher = [*command.argv[:3], str(checkout / "launcher.py"), *command.argv[4:]]
-    ended = end_of(replace(command, argv=tuple(launcher), directory=checkout))
+    ended = finished(replace(command, argv=tuple(launcher), directory=checkout))
     assert ended.stdout == "up\n", ended.stderr
     assert not (tmp_path / "theirs").exists()
 
@@ -1302,29 +1210,21 @@ def test_what_a_command_left_ends_with_it(run: Run) -> None:
 
 def test_nothing_outlives_its_launcher(run: Run) -> None:
     """A command can't get rid of what watches it, so a process that left its session and environment ends, too."""
-    run("(env -i setsid sleep 11.25 >&- 2>&- &); sleep 0.1; kill -9 $PPID; kill -9 0")
-    # The kernel ends what a killed launcher leaves, soon after and well before the sleep ends.
-    deadline = time.monotonic() + 5
-    while (left := [process for process in commands() if "sleep 11.25" in process]) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not left
+    run("(env -i setsid sleep 611.25 >&- 2>&- &); sleep 0.1; kill -9 $PPID; kill -9 0")
+    until_gone("sleep 611.25")
 
 
-@pytest.mark.parametrize("how", ["worker killed", "asked to end", "told to end"])
+@pytest.mark.parametrize(
+    "how", ["worker killed", pytest.param("asked to end", marks=pytest.mark.exhaustive), "told to end"]
+)
 def test_a_stubborn_command_ends_with_its_worker(backend: Backend, workspace: Path, tmp_path: Path, how: str) -> None:
     """A process that ignores SIGTERM in a session of its own ends soon after the worker died or asked it to."""
-    confinement = Confinement(backend=backend)
-    command = confinement.command(
-        [
-            "bash",
-            "-c",
-            "trap '' TERM; env -i setsid bash -c \"trap '' TERM; sleep 12.25; sleep 12.25\" & echo up; wait; wait",
-        ],
-        Sandbox(workspace=workspace, temporary=tmp_path),
-        {"PATH": os.defpath},
+    stubborn = "trap '' TERM; env -i setsid bash -c \"trap '' TERM; sleep 612.25; sleep 612.25\" & echo up; wait; wait"
+    command = Confinement(backend=backend).command(
+        ["bash", "-c", stubborn], Sandbox(workspace=workspace, temporary=tmp_path), {"PATH": os.defpath}
     )
     worker = f"import subprocess; subprocess.run({command.argv!r}, env={command.environment!r})"
-    with subprocess.Popen([sys.executable, "-c", worker], stdout=subprocess.PIPE, text=True) as started:
+    with subprocess.Popen([sys.executable, "-ISc", worker], stdout=subprocess.PIPE, text=True) as started:
         assert started.stdout is not None
         assert started.stdout.readline() == "up\n"
         children = Path(f"/proc/{started.pid}/task/{started.pid}/children")
@@ -1333,26 +1233,24 @@ def test_a_stubborn_command_ends_with_its_worker(backend: Backend, workspace: Pa
             started.kill()
         else:
             os.kill(launcher, signal.SIGTERM if how == "asked to end" else END_ALL)
-        deadline = time.monotonic() + 10
-        while [process for process in commands() if process.startswith("sleep 12.25")]:
-            assert time.monotonic() < deadline
-            os.sched_yield()
+        until_gone("sleep 612.25")
 
 
 def test_signals_to_end_are_passed_on(backend: Backend, workspace: Path, tmp_path: Path) -> None:
     """SIGTERM to the process that was started ends the program; it does not outlive it."""
-    command = Confinement(backend=backend).command(
-        ["bash", "-c", "echo up; exec sleep 9.25"],
-        Sandbox(workspace=workspace, temporary=tmp_path),
-        {"PATH": os.defpath},
-    )
-    started = subprocess.Popen(command.argv, env=command.environment, stdout=subprocess.PIPE, text=True)
-    with started:
-        assert started.stdout is not None
-        assert started.stdout.readline() == "up\n"
+    sandbox = Sandbox(workspace=workspace, temporary=tmp_path)
+    with up(Confinement(backend=backend), "echo up; exec sleep 609.25", sandbox) as started:
         started.terminate()
-        assert started.wait(10) == 143
-    assert not [process for process in commands() if "sleep 9.25" in process]
+        assert started.wait(60) == 143
+    assert not [process for process in commands() if "sleep 609.25" in process]
+
+
+def until_gone(command_line: str) -> None:
+    """Wait until no process has this command line: the kernel ends what a killed launcher leaves soon after it."""
+    deadline = time.monotonic() + 120
+    while [process for process in commands() if process.startswith(command_line)]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def commands() -> list[str]:
@@ -1372,7 +1270,7 @@ def test_the_workspace_can_be_read_only(run: Run, workspace: Path) -> None:
     assert [path.name for path in workspace.iterdir()] == ["there"]
 
 
-def test_i13_network_leads_to_other_machines_only(backend: Backend, run: Run, workspace: Path, tmp_path: Path) -> None:
+def test_i13_network_leads_to_other_machines_only(backend: Backend, run: Run, workspace: Path, temporary: Path) -> None:
     """I13: a process with the network reaches what isn't on loopback; where that can't be had, it isn't started."""
     if backend == "landlock":
         with pytest.raises(UnconfinedError, match="slirp4netns"):
@@ -1401,8 +1299,8 @@ def test_i13_network_leads_to_other_machines_only(backend: Backend, run: Run, wo
         assert not was_reached(outside)
         assert not was_reached(loopback)
         listed = Confinement(backend=backend, networks=(f"{own_address()}/32",))
-        sandbox = Sandbox(workspace=workspace, temporary=tmp_path / "temporary", network=True)
-        end_of(listed.command(["bash", "-c", CONNECT.format(targets=targets)], sandbox, {"PATH": os.defpath}))
+        sandbox = Sandbox(workspace=workspace, temporary=temporary, network=True)
+        end_of(listed, CONNECT.format(targets=targets), sandbox)
         assert was_reached(outside)
         assert not was_reached(loopback)
         assert run("kill -9 $$", network=True).returncode == 137
@@ -1442,23 +1340,20 @@ def test_a_launcher_that_cannot_confine_starts_nothing(workspace: Path, tmp_path
     order = Confinement(backend="landlock").command(
         ["touch", str(workspace / "ran")], Sandbox(workspace=workspace, temporary=tmp_path), {"PATH": os.defpath}
     )
-    broken = [part.replace('"filter": "', '"filter": "ff') for part in order.argv]
-    ended = subprocess.run(broken, env=order.environment, capture_output=True, text=True, check=False)
-    assert ended.returncode != 0
+    broken = tuple(part.replace('"filter": "', '"filter": "ff') for part in order.argv)
+    assert finished(replace(order, argv=broken)).returncode != 0
     assert not (workspace / "ran").exists()
 
 
 @ROOT_ONLY
 def test_i13_a_tool_user_reads_no_data_directory(data_dir: Path, tmp_path: Path) -> None:
     """I13: as a user of its own, a command is kept from the data directory by the system, and makes no sockets."""
-    confinement = Confinement(backend="user", tool_user="nobody")
     tmp_path.chmod(0o755)
-    command = confinement.command(
-        ["bash", "-c", f"id -un; cat {data_dir}/token; cat /proc/{os.getpid()}/environ; {CONNECT.format(targets=[])}"],
+    ended = end_of(
+        Confinement(backend="user", tool_user="nobody"),
+        f"id -un; cat {data_dir}/token; cat /proc/{os.getpid()}/environ; {CONNECT.format(targets=[])}",
         Sandbox(workspace=None, temporary=tmp_path),
-        {"PATH": os.defpath},
     )
-    ended = subprocess.run(command.argv, env=command.environment, cwd="/", capture_output=True, text=True, check=False)
     assert ended.stdout.split()[0] == "nobody"
     assert held(ended)
 
