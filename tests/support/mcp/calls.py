@@ -23,6 +23,7 @@ from turngate.runtime.embedded_temporal import choose_port
 from turngate.toolkits.mcp import HttpServer, StdioServer, mcp_toolkit
 
 SERVER = Path(__file__).with_name("server.py")
+RAW_SERVER = Path(__file__).with_name("raw_server.py")
 HEADERS = {"Authorization": "Bearer sesame"}
 
 
@@ -107,6 +108,13 @@ def started_here(marks: Path, *server_options: str, env: Mapping[str, str] | Non
     """The server under test as it is declared: it may read its own program, and write its marks."""
     argv = command(marks, *server_options)
     return StdioServer(command=argv, env=env or {}, readable=[SERVER], writable=[marks])
+
+
+def raw_server(directory: Path, tools: list[Any]) -> StdioServer:
+    """A server with just these tools, which starts ten times as fast as one that imports the SDK."""
+    (directory / "tools.json").write_text(json.dumps(tools))
+    argv = [sys.executable, str(RAW_SERVER), str(directory)]
+    return StdioServer(command=argv, readable=[RAW_SERVER], writable=[directory])
 
 
 def on_stdio(marks: Path, *server_options: str, **options: Any) -> McpBench:

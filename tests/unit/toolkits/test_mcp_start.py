@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from mcp.types import Tool as ServerTool
 from mcp.types import ToolAnnotations
-from support.mcp.calls import children, started_here
+from support.mcp.calls import children, raw_server, started_here
 
 from turngate.cli.parts.confinement import load_confined
 from turngate.domain.errors import ConfigurationError
@@ -22,6 +22,11 @@ from turngate.toolkits.mcp import StdioServer, mcp_toolkit
 from turngate.toolkits.mcp_servers.calls import Calls
 from turngate.toolkits.mcp_servers.declared import declared, raised
 
+TOOLS = [
+    {"name": "note", "inputSchema": {"type": "object"}},
+    {"name": "slow", "inputSchema": {"type": "object"}},
+    {"name": "browse.the web", "inputSchema": {"type": "object"}, "annotations": {"openWorldHint": True}},
+]
 STAYS_SILENT = "import sys; print('hello', flush=True); sys.stdin.buffer.readlines()"
 
 
@@ -88,19 +93,20 @@ def test_an_open_world_is_untrusted_unless_declared_otherwise(
 
 def test_each_tool_of_a_server_is_declared_untrusted_or_not(tmp_path: Path) -> None:
     """By the server's tool names, or all of them at once."""
-    some = mcp_toolkit(started_here(tmp_path), name="under-test", untrusted={"note": True})
+    server = raw_server(tmp_path, TOOLS)
+    some = mcp_toolkit(server, name="under-test", untrusted={"note": True})
     assert {tool.name for tool in some if tool.untrusted} == {"note", "browse_the_web"}
-    other = mcp_toolkit(started_here(tmp_path), name="under-test", untrusted={"browse.the web": False})
+    other = mcp_toolkit(server, name="under-test", untrusted={"browse.the web": False})
     assert not any(tool.untrusted for tool in other)
-    assert all(tool.untrusted for tool in mcp_toolkit(started_here(tmp_path), name="under-test", untrusted=True))
+    assert all(tool.untrusted for tool in mcp_toolkit(server, name="under-test", untrusted=True))
 
 
 def test_names_the_server_does_not_have(tmp_path: Path) -> None:
     """An unknown name in allow, effects, ask or untrusted stops the start and lists the server's names."""
     for argument, names in {"effects": {"noet": "read"}, "untrusted": {"noet": True}}.items():
-        message = refused(started_here(tmp_path), **{argument: names})
+        message = refused(raw_server(tmp_path, TOOLS), **{argument: names})
         assert message.startswith(
-            f"MCP server 'under-test': {argument} names 'noet', which it does not have; it has: 'note', 'slow'"
+            f"MCP server 'under-test': {argument} names 'noet', which it does not have; it has: 'note', 'slow', 'browse.the web'"
         )
 
 
@@ -110,10 +116,10 @@ def test_names_the_server_does_not_have(tmp_path: Path) -> None:
         (["no-such-program", "--token=secret"], 60, "there is no program 'no-such-program': install it"),
         ([sys.executable, "-c", "import sys; sys.exit('no api key')"], 60, "Its stderr ends with:\nno api key"),
         (["cat"], 60, "Method not found"),
-        ([sys.executable, "-c", STAYS_SILENT], 1, "gave no answer within 1 s"),
+        ([sys.executable, "-c", STAYS_SILENT], 0.3, "gave no answer within 0.3 s"),
     ],
 )
-def test_servers_that_do_not_answer(argv: list[str], seconds: int, says: str) -> None:
+def test_servers_that_do_not_answer(argv: list[str], seconds: float, says: str) -> None:
     """A program that is missing, ends, or talks nonsense stops the start; the message names the server and why."""
     others = children()
     message = refused(StdioServer(command=argv), connect_timeout=timedelta(seconds=seconds))

@@ -6,30 +6,29 @@ import asyncio
 import gzip
 import hashlib
 import json
-import sys
 import time
 import tracemalloc
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp.types import JSONRPCNotification, JSONRPCRequest
-from support.mcp.calls import McpBench
+from support.mcp.calls import McpBench, raw_server
 from support.mcp.raw_server import raw_http_server
 
-from turngate import Agent, App, Failure, Ok
+from turngate import Agent, App, Failure, Ok, Toolkit
 from turngate.activities.execution.executor import Unknown
 from turngate.cli import builders_app
 from turngate.domain.errors import ConfigurationError
 from turngate.mcp_traffic import MAX_BATCH, MAX_CONTAINERS, MAX_MESSAGE, Pieces, TooLarge, lines
 from turngate.runtime.app_loader import check_app
-from turngate.toolkits.mcp import HttpServer, StdioServer, close_sessions, mcp_toolkit
+from turngate.toolkits.mcp import HttpServer, close_sessions, mcp_toolkit
 from turngate.toolkits.mcp_servers.declared import acceptable_names
 from turngate.toolkits.mcp_servers.transport import MAX_TOOLS, MAX_UNASKED, Answers
 
-SERVER = Path(__file__).parents[2] / "support" / "mcp" / "raw_server.py"
 OBJECT: dict[str, Any] = {"type": "object"}
 LOOK_AHEAD = r"^(?!\.)[a-z.]+@[a-z]+$"
 
@@ -93,9 +92,7 @@ def large_answers() -> dict[str, tuple[bytes, str]]:
 
 
 def bench(directory: Path, tools: list[Any], **options: Any) -> McpBench:
-    (directory / "tools.json").write_text(json.dumps(tools))
-    server = StdioServer(command=[sys.executable, str(SERVER), str(directory)], readable=[SERVER], writable=[directory])
-    return McpBench(directory, mcp_toolkit(server, name="raw", **options))
+    return McpBench(directory, mcp_toolkit(raw_server(directory, tools), name="raw", **options))
 
 
 async def test_an_answer_that_the_sdk_cannot_read_is_delivered_or_lost_at_once(tmp_path: Path) -> None:
@@ -174,12 +171,10 @@ async def test_an_answer_over_http_is_delivered_or_lost_at_once(tmp_path: Path) 
     """As over stdio, whatever the body, the kind of the response and the id: it can only be the answer to its request."""
     for name, answer in {**{name: answer for name, (answer, _value) in OVER_HTTP.items()}, **LOST_OVER_HTTP}.items():
         (tmp_path / f"{name}.answer").write_bytes(answer)
-    large: dict[str, str] = {}
-    for name, (answer, starts) in large_answers().items():
-        large |= {name: starts, f"event_{name}": starts} if "no_id" not in name else {}
-        (tmp_path / f"{name}.answer").write_bytes(answer)
-        (tmp_path / f"event_{name}.answer").write_bytes(events(b"data: " + answer))
-    names = [*OVER_HTTP, *LOST_OVER_HTTP, *large]
+    large = large_answers()
+    (tmp_path / "large.answer").write_bytes(large["large"][0])
+    (tmp_path / "event_large_failure.answer").write_bytes(events(b"data: " + large["large_failure"][0]))
+    names = [*OVER_HTTP, *LOST_OVER_HTTP, "large", "event_large_failure"]
     (tmp_path / "tools.json").write_text(json.dumps([{"name": name, "inputSchema": OBJECT} for name in names]))
     with raw_http_server(tmp_path) as url:
         raw = McpBench(tmp_path, mcp_toolkit(HttpServer(url=url), name="raw"))
@@ -188,8 +183,8 @@ async def test_an_answer_over_http_is_delivered_or_lost_at_once(tmp_path: Path) 
             assert await raw(name) == Ok(value=value), name
         for name in LOST_OVER_HTTP:
             assert isinstance(await raw(name), Unknown), name
-        for name, starts in large.items():
-            assert words_of(await raw(name)).startswith(starts), name
+        assert words_of(await raw("large")).startswith(CLIPPED)
+        assert words_of(await raw("event_large_failure")).startswith(f"mcp_tool_error: {CLIPPED}")
         assert time.monotonic() - began < 60
         await close_sessions()
 
@@ -217,10 +212,11 @@ async def test_i3_an_answer_over_http_that_never_ends(tmp_path: Path) -> None:
         json.dumps([{"name": name, "inputSchema": OBJECT} for name in (*endless, "good")])
     )
     with raw_http_server(tmp_path) as url:
-        raw = McpBench(tmp_path, mcp_toolkit(HttpServer(url=url), name="raw", timeout=timedelta(seconds=1)))
-        for name in endless:
-            assert isinstance(await raw(name), Unknown), name
-            assert await raw("good") == Ok(value={"text": "{}"})
+        raw = McpBench(tmp_path, mcp_toolkit(HttpServer(url=url), name="raw"))
+        hasty = Toolkit.of(*(replace(tool, timeout=timedelta(seconds=1)) for tool in raw.kit))
+        for outcome in await asyncio.gather(*(McpBench(tmp_path, hasty)(name) for name in endless)):
+            assert isinstance(outcome, Unknown)
+        assert await raw("good") == Ok(value={"text": "{}"})
         await close_sessions()
 
 

@@ -49,13 +49,12 @@ async def test_output_is_merged_in_order_and_a_bad_exit_is_a_result(call, worksp
 
 
 async def test_a_command_killed_by_a_signal_exits_as_in_a_shell(call):
-    """128 + the signal's number."""
-    assert (await call(bash, command="kill -9 $$"))["exit_code"] == 137
+    """128 + the signal's number. Before, a question got no answer instead of hanging, and what is no text is visible.
 
-
-async def test_stdin_is_empty(call):
-    """A command that asks a question gets no answer instead of hanging."""
-    assert (await call(bash, command="read x || echo nothing"))["output"] == "nothing\n"
+    Wrong UTF-8 and NUL become U+FFFD, so every store can hold the result.
+    """
+    result = await call(bash, command=r"read x || echo nothing; printf 'a\xff\0b'; kill -9 $$")
+    assert (result["exit_code"], result["output"]) == (137, "nothing\na\ufffd\ufffdb")
 
 
 async def test_a_command_has_the_network_only_if_its_call_asks(call):
@@ -67,11 +66,6 @@ async def test_a_command_has_the_network_only_if_its_call_asks(call):
     assert "has no network" in confinement(BashParams(command="true")).text
     granted = confinement(BashParams(command="true", network=True))
     assert (granted.network_asked, "neither this machine nor private networks" in granted.text) == (True, True)
-
-
-async def test_bytes_that_are_not_text_are_made_visible(call):
-    """Wrong UTF-8 and NUL become U+FFFD, so every store can hold the result."""
-    assert (await call(bash, command=r"printf 'a\xff\0b'"))["output"] == "a\ufffd\ufffdb"
 
 
 async def test_the_environment_is_scrubbed(call, monkeypatch):
@@ -109,10 +103,10 @@ async def test_git_runs_nothing_of_a_directory_that_looks_like_a_repository(call
     (workspace / "sub/HEAD").write_text("ref: refs/heads/x\n")
     settings = "repositoryformatversion = 0\n bare = false\n worktree = .\n fsmonitor = echo ran >&2"
     (workspace / "sub/config").write_text(f"[core]\n {settings}\n")
-    for command in ("cd sub && git status", "pushd sub && git status", "git -C sub status", "env -C sub git status"):
-        result = await call(bash, command=command)
-        assert "cannot use bare repository" in result["output"]
-        assert "ran" not in result["output"]
+    ways = ("cd sub && git status", "pushd sub && git status", "git -C sub status", "env -C sub git status")
+    result = await call(bash, command="; ".join(f"({way})" for way in ways))
+    assert result["output"].count("cannot use bare repository") == len(ways)
+    assert "ran" not in result["output"]
 
 
 @pytest.fixture
@@ -132,8 +126,8 @@ def repository(workspace):
 
 async def test_git_takes_no_directory_for_a_remote(call, repository):
     """One that is named like a remote that there isn't: git doesn't run what its settings say. A setting allows it for once."""
-    for command in ("git push origin main", "git fetch origin", "git pull origin main", "git clone origin y"):
-        assert "transport 'file' not allowed" in (await call(bash, command=command))["output"], command
+    ways = ("git push origin main", "git fetch origin", "git pull origin main", "git clone origin y")
+    assert (await call(bash, command="; ".join(ways)))["output"].count("transport 'file' not allowed") == len(ways)
     assert not list(repository.rglob("ran"))
     allowed = await call(bash, command="git -c protocol.file.allow=always ls-remote .")
     assert (allowed["exit_code"], "refs/heads/main" in allowed["output"]) == (0, True)
@@ -176,22 +170,21 @@ def test_head_and_tail_are_exact_however_the_bytes_arrive():
 
 
 async def test_i3_a_timeout_kills_the_whole_group_and_keeps_the_output(call, workspace, until):
-    """Background children and those that ignore SIGTERM too. What it has done is not known, and its output so far is kept."""
-    command = "echo $TURNGATE_COMMAND > mark; echo partial; (trap '' TERM; sleep 1000) & sleep 1000"
+    """Background children and those that ignore SIGTERM too. What it has done is not known, and its output so far is kept.
+
+    SIGTERM comes first, and the output of its handler is part of the result.
+    """
+    command = (
+        "echo $TURNGATE_COMMAND > mark; echo partial; (trap '' TERM; sleep 1000) &"
+        "trap 'echo tidied; exit' TERM; while :; do sleep 0.01; done"
+    )
     began = time.monotonic()
     with pytest.raises(OutcomeUnknown, match="did not end within 1 s and was killed"):
         await call(bash, command=command, timeout_seconds=1)
-    assert 1 <= time.monotonic() - began < 30
+    assert time.monotonic() - began >= 1
     assert call.partial[-1].startswith("partial\n")
-    await until(lambda: not marked(workspace))
-
-
-async def test_a_timeout_lets_the_command_print_a_last_line(call):
-    """SIGTERM comes first, and the output of its handler is part of the result."""
-    command = "trap 'echo tidied; exit' TERM; echo ready; while :; do sleep 0.01; done"
-    with pytest.raises(OutcomeUnknown):
-        await call(bash, command=command, timeout_seconds=1)
     assert "tidied" in call.partial[-1]
+    await until(lambda: not marked(workspace))
 
 
 @pytest.mark.parametrize(
@@ -217,26 +210,23 @@ async def test_cancellation_kills_the_whole_group_at_once(call, workspace, comma
     assert call.partial == ["so far\n"]
 
 
-ESCAPES = {
-    "a session of its own": "setsid sleep 1000 & ",
-    "a daemon": "setsid bash -c 'sleep 1000 & exit' >/dev/null 2>&1 & ",
-    "a name of its own": "setsid -f bash -c 'exec -a harmless sleep 1000' & ",
-}
-
-
-@pytest.mark.parametrize("escape", ESCAPES.values(), ids=list(ESCAPES))
 @pytest.mark.parametrize("cancelled", [True, False], ids=["cancelled", "ended"])
-async def test_processes_that_left_the_group_are_killed_too(call, workspace, escape, cancelled, until):
+async def test_processes_that_left_the_group_are_killed_too(call, workspace, cancelled, until):
     """``setsid`` and daemons leave the process group; the whole tree dies all the same, cancelled or not."""
-    command = f"echo $TURNGATE_COMMAND > mark; {escape} sleep 0.1; touch ready; {'sleep 1000' if cancelled else ':'}"
-    running = asyncio.create_task(call(bash, command=command))
+    escapes = (
+        "setsid sleep 1000 &"
+        "setsid bash -c 'sleep 1000 & exit' >/dev/null 2>&1 &"
+        "setsid -f bash -c 'exec -a harmless sleep 1000' &"
+    )
+    last = "sleep 1000" if cancelled else "while ! test -e go; do sleep 0.01; done"
+    running = asyncio.create_task(call(bash, command=f"echo $TURNGATE_COMMAND > mark; {escapes} {last}"))
+    await until(lambda: len(marked(workspace)) > 3)
     if cancelled:
-        await until((workspace / "ready").exists)
-        await until(lambda: len(marked(workspace)) > 1)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
     else:
+        (workspace / "go").touch()
         await running
     await until(lambda: not marked(workspace))
 
@@ -254,8 +244,8 @@ async def test_output_is_emitted_while_the_command_runs(call, workspace, until):
 
 
 async def test_output_is_emitted_ten_times_a_second_at_most(call):
-    """Two hundred lines in half a second are emitted in a few pieces, none after the call's end."""
-    result = await call(bash, command="for i in $(seq 200); do echo line $i; sleep 0.0025; done")
+    """Many lines in a fifth of a second are emitted in a few pieces, none after the call's end."""
+    result = await call(bash, command="for i in $(seq 60); do echo line $i; sleep 0.0025; done")
     emitted = list(call.emitted)
     assert 2 <= len(emitted) <= 2 + 10 * result["duration_seconds"]
     assert "".join(emitted) == result["output"]

@@ -155,16 +155,20 @@ def test_no_descriptor_is_leaked(workspace, descriptors):
     assert descriptors() == before
 
 
-@pytest.mark.parametrize("path", [".turngate/token", "sub/../.turngate/token", "link/token", "sub/.turngate/token"])
-async def test_i10_turngates_own_directory_is_not_part_of_the_workspace(call, workspace, path):
+async def assert_no_file_tool_opens(call, path: str) -> None:
+    for tool, more in ((read_file, {}), (write_file, {"text": "x"}), (edit_file, {"old_text": "tg", "new_text": "x"})):
+        with pytest.raises(OutsideWorkspace, match=r"Turngate's own"):
+            await call(tool, path=path, **more)
+
+
+async def test_i10_turngates_own_directory_is_not_part_of_the_workspace(call, workspace):
     """I10: no file tool opens a data directory inside the workspace or lists it: it holds a token."""
     for directory in (workspace / ".turngate", workspace / "sub" / ".turngate"):
         directory.mkdir(parents=True)
         (directory / "token").write_text("tg_secret\n")
     (workspace / "link").symlink_to(".turngate")
-    for tool, more in ((read_file, {}), (write_file, {"text": "x"}), (edit_file, {"old_text": "tg", "new_text": "x"})):
-        with pytest.raises(OutsideWorkspace, match=r"Turngate's own"):
-            await call(tool, path=path, **more)
+    for path in (".turngate/token", "sub/../.turngate/token", "link/token", "sub/.turngate/token"):
+        await assert_no_file_tool_opens(call, path)
     with pytest.raises(OutsideWorkspace):
         await call(list_directory, path=".turngate")
     assert "tg_secret" not in str(await call(grep, pattern="tg_"))
@@ -224,54 +228,45 @@ async def test_i13_what_the_worker_imports_later_is_held_from_then_on(call, work
     assert list(LOADED_FILES) == []
 
 
-@pytest.mark.parametrize(
-    ("below", "path"),
-    [
+async def test_i13_a_workspace_around_the_data_directory_opens_nothing_of_it(call, data_dir):
+    """I13: a workspace that is, lies in or holds the data directory shows none of its files, and takes none."""
+    for below, path in (
         ("", "token"),
         ("logs", "temporal.log"),
         ("..", "state/token"),
         ("..", "state/logs/temporal.log"),
-    ],
-)
-async def test_i13_a_workspace_around_the_data_directory_opens_nothing_of_it(call, data_dir, below, path):
-    """I13: a workspace that is, lies in or holds the data directory shows none of its files, and takes none."""
-    call = replace(call, workspace=data_dir / below)
-    for tool, more in ((read_file, {}), (write_file, {"text": "x"}), (edit_file, {"old_text": "tg", "new_text": "x"})):
-        with pytest.raises(OutsideWorkspace, match=r"Turngate's own"):
-            await call(tool, path=path, **more)
-    with pytest.raises(OutsideWorkspace):
-        await call(list_directory, path=str(Path(path).parent))
-    if below == "..":
-        assert "tg_secret" not in str(await call(grep, pattern="tg_"))
-        assert "token" not in str(await call(glob, pattern="**/*"))
-    else:
-        with pytest.raises(OutsideWorkspace, match=r"Turngate's own"):
-            await call(grep, pattern="tg_")
+    ):
+        call = replace(call, workspace=data_dir / below)
+        await assert_no_file_tool_opens(call, path)
+        with pytest.raises(OutsideWorkspace):
+            await call(list_directory, path=str(Path(path).parent))
+        if below != "..":
+            with pytest.raises(OutsideWorkspace, match=r"Turngate's own"):
+                await call(grep, pattern="tg_")
+    assert "tg_secret" not in str(await call(grep, pattern="tg_"))
+    assert "token" not in str(await call(glob, pattern="**/*"))
     assert (data_dir / "token").read_text() == "tg_secret\n"
 
 
 async def test_i13_a_private_file_in_a_workspace_of_others_is_refused(call, data_dir, tmp_path):
     """I13: the key that signs the log, and what is signed, open for no tool; the search passes them over."""
     keys = replace(call, workspace=tmp_path / "keys")
-    for tool, more in ((read_file, {}), (write_file, {"text": "x"}), (edit_file, {"old_text": "tg", "new_text": "x"})):
-        with pytest.raises(OutsideWorkspace, match=r"Turngate's own"):
-            await keys(tool, path="audit.pem", **more)
+    await assert_no_file_tool_opens(keys, "audit.pem")
     assert "tg_secret" not in str(await keys(grep, pattern="tg_"))
     assert (tmp_path / "keys" / "audit.pem").read_text() == "tg_secret\n"
 
 
-@pytest.mark.parametrize("private", ["state/token", "state/logs/temporal.log", "elsewhere.db", "elsewhere.db-wal"])
-async def test_i13_a_hard_link_to_a_private_file_is_refused(call, workspace, data_dir, tmp_path, private):
+async def test_i13_a_hard_link_to_a_private_file_is_refused(call, workspace, data_dir, tmp_path):
     """I13: another name for a file of the data directory or of the store opens nothing; a hard link to any other file does."""
-    for name in ("elsewhere.db", "elsewhere.db-wal"):
+    private = ("state/token", "state/logs/temporal.log", "elsewhere.db", "elsewhere.db-wal")
+    for name in private[2:]:
         (tmp_path / name).write_text("tg_secret")
-    (workspace / "notes.txt").hardlink_to(tmp_path / private)
     (workspace / "own.txt").write_text("mine")
     (workspace / "same.txt").hardlink_to(workspace / "own.txt")
-    for tool, more in ((read_file, {}), (write_file, {"text": "x"}), (edit_file, {"old_text": "tg", "new_text": "x"})):
-        with pytest.raises(OutsideWorkspace, match=r"Turngate's own"):
-            await call(tool, path="notes.txt", **more)
+    for number, name in enumerate(private):
+        (workspace / f"notes{number}.txt").hardlink_to(tmp_path / name)
+        await assert_no_file_tool_opens(call, f"notes{number}.txt")
     assert "tg_secret" not in str(await call(grep, pattern="tg_"))
     assert "mine" in str(await call(grep, pattern="mine"))
     assert "mine" in str(await call(read_file, path="same.txt"))
-    assert (tmp_path / private).read_text().startswith("tg_secret")
+    assert all((tmp_path / name).read_text().startswith("tg_secret") for name in private)
