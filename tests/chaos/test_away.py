@@ -45,18 +45,9 @@ def collector() -> AsyncIterator[Collector]:
         yield running
 
 
-@pytest.mark.parametrize(
-    ("store", "api_too"),
-    [
-        ("postgres", True),
-        pytest.param("sqlite", False, marks=pytest.mark.exhaustive),
-        pytest.param("sqlite", True, marks=pytest.mark.exhaustive),
-        pytest.param("postgres", False, marks=pytest.mark.exhaustive),
-    ],
-)
-async def test_i3_i4_i5_waits_and_decisions_outlive_every_process(
-    on: Scene, collector: Collector, *, api_too: bool
-) -> None:
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("store", "api_too"), [("postgres", True), ("sqlite", False)])
+async def test_waits_and_decisions_outlive_every_process(on: Scene, collector: Collector, *, api_too: bool) -> None:
     """I3, I4, I5: decisions that no worker and no Temporal saw are final, and each takes effect once, after both are back.
 
     A run that waits meanwhile, and again when all are killed right after its decision, continues, and is one trace. Then a worker
