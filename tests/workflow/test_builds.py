@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import typer
 from support.engine.changed_turn import BrokenTurn, ChangedTurn, ImportingTurn
-from support.engine.stack import Script, Stack, call, person, says, stack, until
+from support.engine.stack import Script, Stack, call, person, says, stack, until, with_short_tasks
 from support.engine.tools import Bench
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
@@ -199,7 +199,7 @@ async def test_i5_code_that_cannot_continue_a_run_is_named_with_what_continues_i
     says: str,
 ) -> None:
     """Explain, the stalled runs and health name the code that fails; the release that began the run continues it."""
-    async with fleet(client, sqlite, bench, monkeypatch, paying()) as those:
+    async with fleet(with_short_tasks(client), sqlite, bench, monkeypatch, paying()) as those:
         engine = those.engine
         async with those.worker():
             run = await engine.start()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support.engine.stack import ListModel, Stack, call, says, stack, until
+from support.engine.stack import ListModel, Stack, call, says, stack, until, with_short_tasks
 from support.stores.encryption import encrypted
 from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
@@ -148,7 +148,9 @@ async def test_i5_a_worker_without_the_key_says_so_and_loses_nothing(
     """I5: its tasks fail with an error that names the key; a worker with the key then completes the run."""
     await encrypted(sqlite)
     model = ListModel(says(call("pay", '{"cents": 5}', "c1")), says("Done."))
-    async with stack(client, sqlite, bench.pay, model=model, policy=Policy(), working=False) as engine:
+    async with stack(
+        with_short_tasks(client), sqlite, bench.pay, model=model, policy=Policy(), working=False
+    ) as engine:
         without = Stack(client, sqlite, engine.engine, engine.task_queue)
         async with without.worker():
             run = await engine.start()

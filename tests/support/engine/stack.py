@@ -19,7 +19,14 @@ from support.stores.changed_rows import changed
 from temporalio.api.activity.v1 import ActivityOptions
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import UpdateActivityOptionsRequest
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.client import (
+    Client,
+    Interceptor,
+    OutboundInterceptor,
+    StartWorkflowInput,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+)
 
 from turngate.activities.execution.lost_calls import STOPPED_WORKER
 from turngate.approvals_api.principal import Principal
@@ -142,6 +149,22 @@ class Script:
 
     async def aclose(self) -> None:
         return None
+
+
+class _ShortTasks(Interceptor):
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 - the SDK's name
+        return _StartWithShortTasks(next)
+
+
+class _StartWithShortTasks(OutboundInterceptor):
+    async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:  # noqa: A002 - the SDK's name
+        return await super().start_workflow(replace(input, task_timeout=timedelta(seconds=1)))
+
+
+def with_short_tasks(client: Client) -> Client:
+    """A client whose workflows wait a second, not ten, for a worker that leaves a task unanswered, as one that fails it."""
+    config = client.config()
+    return Client(**{**config, "interceptors": [*config["interceptors"], _ShortTasks()]})
 
 
 class Cast:

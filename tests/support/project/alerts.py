@@ -80,9 +80,18 @@ def promtool() -> str:
 def firing(before: Scrape | None, after: Scrape | None) -> set[str]:
     """Return the alerts that fire when Prometheus first scrapes ``before`` for a while, then ``after``; without :data:`OF_LOAD`.
 
-    None: the process did not answer. Prometheus adds ``up``, ``instance`` and ``job``.
+    None: the process did not answer. Prometheus adds ``up``, ``instance`` and ``job``. Raises AssertionError if one fires
+    before the fault.
     """
-    return set(first_firing(before, after)) - OF_LOAD
+    return set(after_fault(first_firing(before, after)))
+
+
+def after_fault(fired: Mapping[str, int]) -> dict[str, int]:
+    """Return what :func:`first_firing` did without :data:`OF_LOAD`. Raises AssertionError if an alert fires before the fault."""
+    fired = {name: minute for name, minute in fired.items() if name not in OF_LOAD}
+    early = [name for name, minute in fired.items() if minute < 0]
+    assert not early, f"these fire before the fault: {early}"
+    return fired
 
 
 def first_firing(before: Scrape | None, after: Scrape | None, *, minutes: int = AFTER) -> dict[str, int]:
