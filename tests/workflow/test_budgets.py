@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from datetime import timedelta
@@ -82,12 +81,12 @@ def spends() -> ListModel:
     ids=["steps", "tool calls", "tokens", "cost"],
 )
 async def test_a_budget_asks_to_be_extended(
-    client: Client, database: Database, bench: Bench, limits: dict[str, Any], expected: list[tuple[str, ...]]
+    client: Client, sqlite: Database, bench: Bench, limits: dict[str, Any], expected: list[tuple[str, ...]]
 ) -> None:
     """I6: each used-up budget is one request, in no message; an approval grants the same amount again, and the run continues."""
     model = spends()
     more = Limits(when_used_up="ask", **limits)
-    async with stack(client, database, bench.look, model=model, limits=more, prices=PRICES) as engine:
+    async with stack(client, sqlite, bench.look, model=model, limits=more, prices=PRICES) as engine:
         run = await engine.start()
         for budget, used, limit, extend_by in expected:
             request = await engine.request(run, tool="extend_budget")
@@ -185,8 +184,8 @@ async def test_i1_an_interrupt_ends_what_waits_for_more(client: Client, sqlite: 
 @pytest.mark.parametrize(
     ("limits", "status", "left"),
     [
-        (Limits(wall_time=timedelta(seconds=5)), "completed", r"At \S+ \S+ UTC it had \d s left for its own work\. .+"),
-        (Limits(deadline=timedelta(seconds=5)), "failed", r"Its deadline is at \S+ \S+ UTC\."),
+        (Limits(wall_time=timedelta(hours=1)), "completed", r"At \S+ \S+ UTC it had .+ left for its own work\. .+"),
+        (Limits(deadline=timedelta(hours=1)), "failed", r"Its deadline is at \S+ \S+ UTC\."),
     ],
     ids=["wall_time", "deadline"],
 )
@@ -198,29 +197,29 @@ async def test_waits_use_up_no_working_time(
     Both say so, with times.
     """
     model = ListModel(
-        says(call("look", '{"name": "x"}', "x"), call("wait_until", '{"seconds": 5.5}', "w")), says("Done.")
+        says(call("look", '{"name": "x"}', "x"), call("wait_until", '{"seconds": 1}', "w")), says("Done.")
     )
     policy = Policy(rule=[Rule(name="look", verdict="ask", tools=["look"])])
     async with stack(client, sqlite, bench.look, wait_until, model=model, limits=limits, policy=policy) as engine:
         request = await engine.request(run := await engine.start())
         async with engine.database.read() as conn:
             assert re.fullmatch(left, await time_words(conn, run) or "")
-        await asyncio.sleep(5.5)
+        await engine.age(run, hours=2)
         await engine.decide(request, "approve")
         assert (await engine.ended(run)).status == status
 
 
 async def test_an_extension_of_time_counts_from_its_approval(client: Client, sqlite: Database, bench: Bench) -> None:
     """However long a person takes, the run gets the whole granted time after the approval; then it asks again, and says so."""
-    limits = Limits(wall_time=timedelta(seconds=1), when_used_up="ask")
-    slow = LOOK.model_copy(update={"message": LOOK.message})
-    model = ListModel(slow, slow, says("Done."))
-    async with stack(client, sqlite, bench.look, model=model, limits=limits, working=False) as engine:
+    limits = Limits(wall_time=timedelta(minutes=1), when_used_up="ask")
+    async with stack(
+        client, sqlite, bench.look, model=ListModel(LOOK, LOOK, says("Done.")), limits=limits, working=False
+    ) as engine:
         run = await engine.start()
-        await asyncio.sleep(1.1)
+        await engine.age(run, minutes=2)
         async with engine.worker():
             request = await engine.request(run, tool="extend_budget")
-            assert json.loads(request.input)["extend_by"] == "1"
+            assert json.loads(request.input)["extend_by"] == "60"
             hour = json.dumps({**json.loads(request.input), "extend_by": "3600"})
             await engine.decide(request, "edit", args=hour)
             assert (await engine.ended(run)).status == "completed"

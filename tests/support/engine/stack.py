@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from google.protobuf.field_mask_pb2 import FieldMask
 from sqlalchemy import Table, delete, update
-from support.stores.changed_rows import changed
+from support.stores.changed_rows import aged, changed
 from temporalio.api.activity.v1 import ActivityOptions
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import UpdateActivityOptionsRequest
@@ -210,6 +210,10 @@ class Stack(EngineHarness):
     async def change(self, table: Table, row: dict[str, Any], **values: Any) -> None:
         """Change columns of one row for the rest of the test. ``row``: columns that no other row has."""
         await self.changes.enter_async_context(changed(self.database, table, row, **values))
+
+    async def age(self, run: runs.Run, **by: float) -> None:
+        """Let the run, and what its log says so far, be older for the rest of the test. ``by``: as of ``timedelta``."""
+        await self.changes.enter_async_context(aged(self.database, run.id, timedelta(**by)))
 
     def worker(self, **options: Any) -> WorkerGroup:
         return super().worker(**{"max_cached_workflows": self.cached_workflows, **options})

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Table, select, update
+from sqlalchemy import ColumnElement, Row, Table, func, select, update
 from support.stores.event_guards import writable_events
 
 from turngate.domain.runs.event_chain import chain_hash
+from turngate.store.clock import as_text, from_text
 from turngate.store.database import Connection, Database
 from turngate.store.events.row_digests import DIGEST_CHARS, row_digest
 from turngate.store.runs import calls, runs
@@ -74,19 +76,47 @@ async def _write_payloads(conn: Connection, payloads: Mapping[Row[Any], str]) ->
     """Change events of one run, and compute the hashes of its chain again."""
     if not payloads:
         return
-    run_id = next(iter(payloads)).run_id
-    await runs.hold(conn, run_id)
-    by_seq, previous = {each.seq: payload for each, payload in payloads.items()}, ""
     async with writable_events(conn):
-        for each in (
-            await conn.execute(select(events).where(events.c.run_id == run_id).order_by(events.c.run_seq))
-        ).all():
-            payload = by_seq.get(each.seq, each.payload)
-            own = chain_hash(previous, run_id, each.run_seq, each.type, payload, each.created_at)
-            row = {"payload": payload, "previous_hash": previous, "hash": own}
-            await conn.execute(update(events).where(events.c.seq == each.seq).values(**row))
-            previous = own
+        for each, payload in payloads.items():
+            await conn.execute(update(events).where(events.c.seq == each.seq).values(payload=payload))
+        await _chain_again(conn, next(iter(payloads)).run_id)
+
+
+async def _chain_again(conn: Connection, run_id: str) -> None:
+    """Compute the hashes of a run's events again. Its events are writable."""
+    await runs.hold(conn, run_id)
+    previous = ""
+    for each in (await conn.execute(select(events).where(events.c.run_id == run_id).order_by(events.c.run_seq))).all():
+        own = chain_hash(previous, run_id, each.run_seq, each.type, each.payload, each.created_at)
+        await conn.execute(update(events).where(events.c.seq == each.seq).values(previous_hash=previous, hash=own))
+        previous = own
     await conn.execute(update(run_rows).where(run_rows.c.id == run_id).values(event_hash=previous))
+
+
+@asynccontextmanager
+async def aged(database: Database, run_id: str, by: timedelta) -> AsyncIterator[None]:
+    """Let a run, and what its log says so far, be older inside the block."""
+    async with database.write() as conn:
+        newest = await conn.execute(select(func.max(events.c.run_seq)).where(events.c.run_id == run_id))
+        last = newest.scalar_one()
+        await _move(conn, run_id, last, -by)
+    yield
+    async with database.write() as conn:
+        await _move(conn, run_id, last, by)
+
+
+async def _move(conn: Connection, run_id: str, last: int, by: timedelta) -> None:
+    def moved(instant: str) -> str:
+        return as_text(from_text(instant) + by)
+
+    [row] = await conn.execute(select(run_rows.c.created_at).where(run_rows.c.id == run_id))
+    await conn.execute(update(run_rows).where(run_rows.c.id == run_id).values(created_at=moved(row.created_at)))
+    async with writable_events(conn):
+        of_run = events.c.run_id == run_id, events.c.run_seq <= last
+        for each in (await conn.execute(select(events).where(*of_run))).all():
+            at = moved(each.created_at)
+            await conn.execute(update(events).where(events.c.seq == each.seq).values(created_at=at))
+        await _chain_again(conn, run_id)
 
 
 @asynccontextmanager
