@@ -16,7 +16,7 @@ ALL_STAMP := $(VENV)/.turngate-all-$(CHECKOUT)
 export VENV PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-all chaos cluster lint bench dist lock sbom openapi histories clean
+.PHONY: help setup setup-dev demo test test-all mutants chaos cluster lint bench dist lock sbom openapi histories clean
 # The two set-ups write to the same environment.
 .NOTPARALLEL:
 
@@ -50,6 +50,10 @@ test-all: $(ALL_STAMP) ## The same with every test, which takes twice as long
 	@scripts/system-packages
 	@scripts/check --all
 
+mutants: setup-dev ## Change the code that decides whether something runs, COUNT times, and see which tests notice (SEED, COUNT; 3 h)
+	@scripts/system-packages
+	@"$(VENV)/bin/python" tests/mutants/run.py $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT))
+
 chaos: setup-dev ## Kill and stop every process under 1,000 gated calls, then check that nothing was lost or done twice
 	@scripts/system-packages
 	@"$(VENV)/bin/python" tests/chaos/run.py
@@ -81,5 +85,5 @@ histories: setup-dev ## Record the workflow histories of this version that tests
 	@"$(VENV)/bin/python" tests/replay/record.py
 
 clean: ## Remove the virtual environment and every cache; your data stays
-	@rm -rf "$(VENV)" dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf "$(VENV)" dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .mutants
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
