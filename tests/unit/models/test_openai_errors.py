@@ -23,6 +23,7 @@ def of_status(status: int, error: object = None, headers: dict[str, str] | None 
         (400, {"message": "bad tool"}, "invalid_request", False),
         (400, {"message": "too long", "code": "context_length_exceeded"}, "context_length", False),
         (400, {"message": "This model's maximum context length is 4096 tokens.", "code": 400}, "context_length", False),
+        (400, {"code": "content_filter", "message": "filtered"}, "invalid_request", False),
         (401, {"message": "no"}, "authentication", False),
         (402, {"message": "Insufficient credits"}, "permission", False),
         (403, {"message": "no"}, "permission", False),

@@ -125,34 +125,6 @@ def test_i9_a_made_up_tool_name_is_made_acceptable(name, accepted):
     assert sent(assistant(call(name)))[0]["tool_calls"][0]["function"]["name"] == accepted
 
 
-def test_opaque_fields_go_back_where_they_were():
-    """Keys of the message, a call and its function are sent in the same place; another provider's are not sent."""
-    message = assistant(
-        call(
-            provider_options={
-                "openai_compatible": {"extra_content": {"google": {"thought_signature": "s"}}, "function": {"v": 2}},
-                "anthropic": {"secret": 1},
-            }
-        ),
-        provider_options={"openai_compatible": {"reasoning_content": ""}, "anthropic": {"secret": 1}},
-    )
-    assert sent(message) == [
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [
-                {
-                    "extra_content": {"google": {"thought_signature": "s"}},
-                    "id": "c1",
-                    "type": "function",
-                    "function": {"name": "look", "arguments": '{"name":"x"}', "v": 2},
-                }
-            ],
-            "reasoning_content": "",
-        }
-    ]
-
-
 def test_images_and_files_of_a_user_message():
     """Images go as image_url (address or data URL), files as file data, text between them as text."""
     message = Message(

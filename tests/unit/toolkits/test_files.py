@@ -221,16 +221,6 @@ async def test_edit_file_replaces_literally(call, workspace):
     assert "-x = f(a.*)\r\n" in edited["diff"]
 
 
-async def test_edit_file_refuses_missing_text(call, workspace):
-    """The failure tells the model to read again; so does the same edit a second time."""
-    (workspace / "a.txt").write_text("abc\n")
-    with pytest.raises(TextNotFound):
-        await call(edit_file, path="a.txt", old_text="zzz", new_text="y")
-    await call(edit_file, path="a.txt", old_text="abc", new_text="y")
-    with pytest.raises(TextNotFound):
-        await call(edit_file, path="a.txt", old_text="abc", new_text="y")
-
-
 @pytest.mark.parametrize(("text", "old", "matches"), [("a b a b a", "a", 3), ("aaa", "aa", 2)])
 async def test_edit_file_refuses_an_ambiguous_edit(call, workspace, text, old, matches):
     """More than one place, overlapping ones included, is refused unless all are requested."""

@@ -1,4 +1,4 @@
-"""Confinement and edits as tables of cases: each is an attack or mistake that some earlier system let through."""
+"""Edits as a table of cases, and flags that switch nothing off: each is a mistake that some earlier system let through."""
 
 from __future__ import annotations
 
@@ -11,63 +11,8 @@ import pytest
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.toolkits.coding import coding_toolkit
 from turngate.toolkits.edits import AmbiguousEdit, TextNotFound
-from turngate.toolkits.files import edit_file, write_file
+from turngate.toolkits.files import edit_file
 from turngate.toolkits.text_files import MAX_TEXT_BYTES, TooLarge
-from turngate.toolkits.workspace import OutsideWorkspace
-
-
-@dataclass(frozen=True)
-class PathCase:
-    """A path written to, in a workspace with ``src/a.py`` and the symlinks ``out`` (outside) and ``in`` (``src``).
-
-    ``lands``: where the text ends up, below the workspace; None: refused.
-    """
-
-    path: str
-    lands: str | None
-
-
-PATHS = {
-    "existing": PathCase("src/a.py", "src/a.py"),
-    "new": PathCase("n.txt", "n.txt"),
-    "missing parents": PathCase("a/b/c.txt", "a/b/c.txt"),
-    "missing directory and back": PathCase("newdir/../n.txt", "n.txt"),
-    "a name that begins with two dots": PathCase("..notes", "..notes"),
-    "a directory that begins with two dots": PathCase("..d/n.txt", "..d/n.txt"),
-    "a name of three dots": PathCase("...", "..."),
-    "through a symlink that stays inside": PathCase("in/new/x", "src/new/x"),
-    "dotdot": PathCase("../x", None),
-    "dotdot after a directory": PathCase("src/../../x", None),
-    "absolute": PathCase("/etc/turngate-was-here", None),
-    "symlink": PathCase("out", None),
-    "symlinked parent": PathCase("out/x", None),
-    "symlinked grandparent of what is missing": PathCase("out/new/x", None),
-    "symlinked ancestor far above": PathCase("out/a/b/c/d/x", None),
-    "dotdot after a symlink, which leads next to its target": PathCase("out/../x", None),
-    "a sibling whose name begins alike": PathCase("../work-2/x", None),
-    "NUL": PathCase("n\0.txt", None),
-    "NUL that would cut off the rest": PathCase("../x\0/../work/n.txt", None),
-    "the workspace's own parent": PathCase("..", None),
-}
-
-
-@pytest.mark.parametrize("case", PATHS.values(), ids=list(PATHS))
-async def test_the_end_of_a_path_decides(call, workspace, outside, case):
-    """The text ends up inside or nowhere, and the refusal names the path as the model wrote it."""
-    (workspace / "src").mkdir()
-    (workspace / "src/a.py").write_text("old\n")
-    (workspace / "out").symlink_to(outside)
-    (workspace / "in").symlink_to("src")
-    if case.lands is None:
-        with pytest.raises(OutsideWorkspace) as caught:
-            await call(write_file, path=case.path, text="new\n")
-        assert caught.value.fields["path"] == case.path.replace("\0", "\ufffd")
-    else:
-        written = await call(write_file, path=case.path, text="new\n")
-        assert written["path"] == case.lands
-        assert (workspace / case.lands).read_text() == "new\n"
-    assert sorted(path.name for path in workspace.parent.iterdir()) == ["outside", "work"]
-    assert [path.name for path in outside.iterdir()] == ["secret.txt"]
 
 
 @dataclass(frozen=True)
@@ -82,10 +27,7 @@ class EditCase:
 
 
 EDITS = {
-    "one place": EditCase("a b", "a", "c", "c b"),
     "not there": EditCase("abc", "zzz", "x", TextNotFound),
-    "nothing to find": EditCase("abc", "", "X", InvalidToolInput),
-    "two places": EditCase("aa", "a", "b", AmbiguousEdit),
     "two places that overlap": EditCase("aba ba", "ba", "x", AmbiguousEdit),
     "every place": EditCase("aa", "a", "b", "bb", every=True),
     "the whole match": EditCase("price", "price", "$& $` $' $1", "$& $` $' $1"),

@@ -25,7 +25,9 @@ from turngate.toolkits.workspace import FileUnavailable, OutsideWorkspace, Place
         ("src/a.ts", "src/a.ts"),
         ("a/b/c.txt", "a/b/c.txt"),
         ("newdir/../n.txt", "n.txt"),
+        ("newdir/deeper/../n.txt", "newdir/n.txt"),
         ("..notes", "..notes"),
+        ("..d/n.txt", "..d/n.txt"),
         ("...", "..."),
         ("~/x", "~/x"),
         ("~", "~"),
@@ -38,12 +40,15 @@ def test_a_path_inside_is_allowed_whether_it_exists_or_not(workspace, path, expe
     assert resolve_inside(workspace, path) == Path(os.path.realpath(workspace)) / expected
 
 
-@pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd", "..", "/", "a\0b", "\ud800", "../work-2/x"])
+@pytest.mark.parametrize(
+    "path", ["../x", "a/../../x", "/etc/passwd", "..", "/", "../x\0/../work/n.txt", "\ud800", "../work-2/x"]
+)
 def test_a_path_that_leads_outside_is_refused(workspace, path):
-    """Dot-dot, absolute paths, NUL, and a sibling whose name begins with the workspace's."""
+    """Dot-dot, absolute paths, NUL, and a sibling whose name begins with the workspace's; the refusal names the path."""
     with pytest.raises(OutsideWorkspace) as caught:
         resolve_inside(workspace, path)
     assert caught.value.kind == "outside_workspace"
+    assert caught.value.fields["path"] == path.replace("\0", "\ufffd").encode(errors="replace").decode()
     assert caught.value.fields["reason"]
 
 

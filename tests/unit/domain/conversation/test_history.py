@@ -56,6 +56,7 @@ def as_role(role: str, message: Message) -> Message:
         pytest.param([called("a", "a"), answered("a")], [], id="and answered once"),
         pytest.param([called("a"), answered("a"), HI, called("a")], ["a"], id="an id used again needs its own result"),
         pytest.param([called("a"), called("a")], ["a"], id="two messages with one id are open once"),
+        pytest.param([called("a"), HI, called("a"), answered("a")], ["a"], id="of which the second is answered"),
         pytest.param([called("a", "b"), answered("b", "a")], [], id="answered out of order"),
         pytest.param([called("a"), answered("a", "a")], [], id="answered twice"),
         pytest.param([called("b", "a"), HI, called("d", "c")], ["b", "a", "d", "c"], id="open in two turns"),

@@ -133,10 +133,10 @@ def test_i7_edited_arguments_keep_every_digit() -> None:
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [({"a": 1}, {"a": 1}), ([1], {"value": [1]}), ("x", {"value": "x"}), (None, {"value": None}), ({}, {})],
+    [({"a": 1}, {"a": 1}), ([1], {"value": [1]}), ("[1]", {"value": "[1]"}), (None, {"value": None}), ({}, {})],
 )
 def test_results_are_objects(value: object, expected: dict[str, object]) -> None:
-    """A bare value is wrapped, because providers take objects only."""
+    """A bare value is wrapped, because providers take objects only; a text stays a text if it happens to be JSON."""
     assert as_object(value) == expected
 
 

@@ -35,14 +35,6 @@ class Empty(BaseModel):
     pass
 
 
-class Payments:
-    """A service."""
-
-
-class Ledger:
-    """Another service."""
-
-
 @tool()
 async def order(params: Order) -> dict[str, int]:
     """Order something."""
@@ -144,49 +136,9 @@ def test_i7_types_that_transform_are_decoded_from_json() -> None:
 # Declarations
 
 
-def test_what_a_handler_needs_is_read_from_its_signature() -> None:
-    """The first model is the parameters, the context is found by its type, and any other argument is a service."""
-
-    @tool(effect="idempotent")
-    async def settle(ledger: Ledger, order: Order, ctx: ToolContext, payments: Payments, second: Empty) -> int:
-        """Settle an order."""
-        return 1
-
-    assert settle.handler is not None
-    needs = (settle.parameters.python_type, settle.handler.params_name, settle.handler.ctx_name)
-    assert needs == (Order, "order", "ctx")
-    assert settle.handler.services == (("ledger", Ledger), ("payments", Payments), ("second", Empty))
-    assert settle.services == (Ledger, Payments, Empty)
-    assert (settle.name, settle.description, settle.kind) == ("settle", "Settle an order.", "local")
-    assert settle.source.startswith(__name__)
-    assert settle.source.endswith("settle")
-
-
-def test_a_tool_is_careful_by_default() -> None:
-    """By default the engine never repeats a tool, and policy's default decides whether it asks, which is to ask."""
-    assert (ping.effect, ping.ask, ping.failure_mode) == ("once", None, "return")
-    assert ping.timeout == timedelta(minutes=10)
-
-
 def not_async() -> Any:
     @tool()  # type: ignore[arg-type]
     def pay() -> None: ...
-
-    return pay
-
-
-def no_annotation() -> Any:
-    @tool()
-    async def pay(amount) -> None:  # type: ignore[no-untyped-def]
-        ...
-
-    return pay
-
-
-def unknown_annotation() -> Any:
-    @tool()
-    async def pay(params: Undefined) -> None:  # type: ignore[name-defined]  # noqa: F821 - the point
-        ...
 
     return pay
 
@@ -203,8 +155,6 @@ def no_return() -> Any:
     ("declare", "says"),
     [
         (not_async, "must be an async function (`async def`)"),
-        (no_annotation, "annotate the parameter 'amount' with a type"),
-        (unknown_annotation, "'Undefined', which is not defined in its module; define or import it at module level"),
         (no_return, "annotate what it returns"),
     ],
 )
@@ -277,11 +227,6 @@ def test_i6_the_manifest_changes_when_anything_shown_changes() -> None:
         interaction_tool(name="order", description="Order something.", params=Order, answer=Order).manifest.digest,
     ]
     assert len({unchanged, *others}) == len(others) + 1
-
-
-def test_a_tool_without_parameters_is_described_as_an_empty_object() -> None:
-    """Providers want an object schema even when there is nothing to send."""
-    assert ping.manifest.parameters == {"type": "object", "properties": {}}
 
 
 # Declared failures
