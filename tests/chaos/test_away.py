@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from evidence import text_of
+from processes import until
 from scene import Scene, asked_after_the_effect, order, scene
 from support.servers.otlp_collector import Collector, collecting
 from support.stores.postgres_server import PostgresServer
@@ -130,7 +131,7 @@ async def is_one_trace(
     spans = [span for span in collector.spans.values() if span.attributes.get("turngate.run.id") == trip]
     assert {span.trace_id for span in spans} == {whole.trace_id}
     assert [span for span in collector.spans.values() if span.trace_id == whole.trace_id and span not in spans] == []
-    assert collector.orphans() == []
+    await until(lambda: asyncio.sleep(0, collector.orphans() == []), "parents of all spans, which other processes send")
     waits, paid = (collector.named(name, trip) for name in ("wait for approval", "execute_tool pay"))
     steps = (collector.named(name, trip) for name in ("step", "chat"))
     assert (len(waits), len(paid), *map(len, steps)) == (3, 3, 4, 4)

@@ -17,7 +17,7 @@ from turngate.cli.api_server import ApiServer, listen
 from turngate.cli.bounded_http import ConnectionLimits, Places, default_limits
 
 LIMITS = ConnectionLimits(
-    connections=8, header_seconds=0.4, body_seconds=0.4, unread_seconds=0.4, header_bytes=4_096, headers=20
+    connections=12, header_seconds=0.4, body_seconds=0.4, unread_seconds=0.4, header_bytes=4_096, headers=20
 )
 DEADLINE_SECONDS = 60.0
 GET = b"GET /fine HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -142,9 +142,8 @@ async def answer_to(peer: Peer, request: bytes = GET) -> bytes:
     return head.split(b"\r\n")[0] + b" " + await peer.read_exactly(length)
 
 
-async def end_of(peer: Peer, *, trickle: bytes, every: float = 0.05) -> tuple[bytes, float]:
-    """Send the same bytes again and again until the server ends the connection; return what arrived, and after how long."""
-    began = asyncio.get_running_loop().time()
+async def end_of(peer: Peer, *, trickle: bytes, every: float = 0.05) -> bytes:
+    """Send the same bytes again and again until the server ends the connection; return what arrived."""
 
     async def drip() -> None:
         with suppress(ConnectionError):
@@ -154,65 +153,61 @@ async def end_of(peer: Peer, *, trickle: bytes, every: float = 0.05) -> tuple[by
 
     dripping = asyncio.create_task(drip())
     try:
-        received = await peer.read_rest()
+        return await peer.read_rest()
     finally:
         dripping.cancel()
-    return received, asyncio.get_running_loop().time() - began
 
 
-@pytest.mark.parametrize(
-    ("first", "trickle"),
-    [
-        (b"", b""),
-        (b"GET /fine HTT", b""),
-        (b"GET /fine HTTP/1.1\r\n", b"X-More: 1\r\n"),
-        (b"GET /fine HTTP/1.1\r\nX-Long: ", b"x"),
-        (b"GET /", b"x"),
-        (b"", b"\r\n"),
-        (POST, b""),
-        (POST, b"x"),
-    ],
-)
-async def test_a_request_that_trickles_is_ended(first: bytes, trickle: bytes) -> None:
+TRICKLES = [
+    (b"", b""),
+    (b"GET /fine HTT", b""),
+    (b"GET /fine HTTP/1.1\r\n", b"X-More: 1\r\n"),
+    (b"GET /fine HTTP/1.1\r\nX-Long: ", b"x"),
+    (b"GET /", b"x"),
+    (b"", b"\r\n"),
+    (POST, b""),
+    (POST, b"x"),
+]
+"""What a client begins with, and what it sends again and again."""
+
+
+async def test_a_request_that_trickles_is_ended() -> None:
     """Nothing, half a line, a header or a byte of the body at a time, or empty lines: over when its time is over."""
     async with serving() as connect:
-        peer = await connect()
-        await peer.send(first)
-        received, seconds = await end_of(peer, trickle=trickle)
-    assert received.startswith(b"HTTP/1.1 4")
-    assert seconds < 30
+        peers = [await connect() for _ in TRICKLES]
+        for peer, (first, _trickle) in zip(peers, TRICKLES, strict=True):
+            await peer.send(first)
+        ends = [end_of(peer, trickle=trickle) for peer, (_first, trickle) in zip(peers, TRICKLES, strict=True)]
+        for begun, received in zip(TRICKLES, await asyncio.gather(*ends), strict=True):
+            assert received.startswith(b"HTTP/1.1 4"), begun
 
 
 async def test_the_second_request_has_the_same_deadline() -> None:
     """A connection that was used once is no way around it, and one that is used in time stays open."""
-    async with serving(replace(LIMITS, header_seconds=2, body_seconds=2)) as connect:
+    async with serving(replace(LIMITS, header_seconds=1.2, body_seconds=1.2)) as connect:
         peer = await connect()
-        for _ in range(5):
+        for _ in range(3):
             assert await answer_to(peer) == b'HTTP/1.1 200 OK "fine"'
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.45)
         assert await answer_to(peer, POST + b"x" * 100) == b"HTTP/1.1 200 OK 100"
-        received, seconds = await end_of(peer, trickle=b"\r\n")
+        received = await end_of(peer, trickle=b"\r\n")
     assert received.startswith(b"HTTP/1.1 408")
-    assert seconds < 30
 
 
-@pytest.mark.parametrize(
-    "request_bytes",
-    [
-        b"GET /" + b"x" * 5_000,
-        b"GET /" + b"x" * 5_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /fine HTTP/1.1\r\nX: " + b"x" * 5_000,
-        b"GET /fine HTTP/1.1\r\nX: " + b"x" * 5_000 + b"\r\n\r\n",
-        b"GET /fine HTTP/1.1\r\n" + b"".join(b"X-%d: 1\r\n" % n for n in range(21)) + b"\r\n",
-    ],
-)
-async def test_a_header_that_is_too_large_is_refused(request_bytes: bytes) -> None:
+async def test_a_header_that_is_too_large_is_refused() -> None:
     """Its bytes and its lines are bounded, whether it is whole or never ends."""
+    long, many = b"x" * 5_000, b"".join(b"X-%d: 1\r\n" % n for n in range(21))
     async with serving() as connect:
-        peer = await connect()
-        await peer.send(request_bytes)
-        received = await peer.read_rest()
-    assert received.startswith(b"HTTP/1.1 400")
+        for request in (
+            b"GET /" + long,
+            b"GET /" + long + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+            b"GET /fine HTTP/1.1\r\nX: " + long,
+            b"GET /fine HTTP/1.1\r\nX: " + long + b"\r\n\r\n",
+            b"GET /fine HTTP/1.1\r\n" + many + b"\r\n",
+        ):
+            peer = await connect()
+            await peer.send(request)
+            assert (await peer.read_rest()).startswith(b"HTTP/1.1 400"), request[:40]
 
 
 async def test_connections_that_wait_make_room() -> None:

@@ -36,7 +36,10 @@ async def status(client: Client, workflow_id: str) -> WorkflowExecutionStatus | 
 
 
 async def test_i5_killed_server_comes_back_with_its_state(data_dir: Path, until):
-    """After kill -9 the server is back on its port with its workflows; after stop and start too. Any directory will do."""
+    """After kill -9 the server is back on its port with its workflows; after stop and start too. Any directory will do.
+
+    A port that is configured is used; with ``ui`` Temporal's pages are served.
+    """
     top, data_dir = data_dir, data_dir / "issue#42 what? 100%41 ü'\""
     async with EmbeddedTemporal(data_dir) as server:
         address, first_pid = server.address, server.pid
@@ -50,9 +53,16 @@ async def test_i5_killed_server_comes_back_with_its_state(data_dir: Path, until)
     assert server.pid is None
     assert embedded_temporal.is_free(int(address.rpartition(":")[2]))
 
-    async with EmbeddedTemporal(data_dir) as again:
-        assert again.address == address
+    async with EmbeddedTemporal(data_dir, port := embedded_temporal.choose_port(), ui=True) as again:
+        assert again.address == f"127.0.0.1:{port}"
+        client = await Client.connect(again.address)
         assert await status(client, "before") is WorkflowExecutionStatus.RUNNING
+        host, ui_port = again.ui_url.removeprefix("http://").split(":")
+        async with asyncio.timeout(60):
+            reader, writer = await asyncio.open_connection(host, int(ui_port))
+            writer.write(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            assert (await reader.readline()).startswith(b"HTTP/1.0 200")
+            writer.close()
     assert list(top.iterdir()) == [data_dir], "nothing is beside it"
 
 
@@ -94,20 +104,12 @@ async def test_killed_owner_takes_the_server_along(data_dir: Path, until):
         await until(lambda: process_birth(int(pid)) is None)
 
 
-async def test_own_session(server: EmbeddedTemporal):
-    """A terminal's Ctrl-C does not reach the server: it is in a session of its own."""
+def test_it_is_separate_from_this_process(server: EmbeddedTemporal):
+    """It is in a session of its own, where no Ctrl-C reaches it, without this environment; its database is in WAL mode."""
     assert os.getsid(server.pid) == server.pid
-
-
-def test_no_secrets_in_its_environment(server: EmbeddedTemporal):
-    """The server's process does not get this process's environment."""
     environment = Path(f"/proc/{server.pid}/environ").read_bytes().split(b"\0")
     names = {entry.partition(b"=")[0].decode() for entry in environment if entry}
     assert names <= {"HOME", "LANG", "PATH", "TMPDIR", "TZ"}
-
-
-async def test_database_is_write_ahead_logged(server: EmbeddedTemporal):
-    """The pragma took effect: the database is in WAL mode."""
     with sqlite3.connect(server.log_path.parent.parent / "temporal.db") as database:
         assert database.execute("pragma journal_mode").fetchone() == ("wal",)
 
@@ -132,33 +134,11 @@ async def test_wanted_port_is_taken(data_dir: Path):
                 await EmbeddedTemporal(data_dir, port).start()
 
 
-async def test_wanted_port_and_ui(data_dir: Path):
-    """The configured port is used; with ``ui`` Temporal's pages are served."""
-    port = embedded_temporal.choose_port()
-    async with EmbeddedTemporal(data_dir, port, ui=True) as server:
-        assert server.address == f"127.0.0.1:{port}"
-        host, ui_port = server.ui_url.removeprefix("http://").split(":")
-        async with asyncio.timeout(60):
-            reader, writer = await asyncio.open_connection(host, int(ui_port))
-            writer.write(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
-            assert (await reader.readline()).startswith(b"HTTP/1.0 200")
-            writer.close()
+async def test_failed_start_shows_the_log_and_leaves_nothing(data_dir: Path):
+    """A server that cannot start fails with the last lines of its log, and leaves no process or lock.
 
-
-async def test_remembered_port_is_taken(data_dir: Path):
-    """When another program has taken the last port, a new one is chosen and remembered."""
-    ensure_data_dir(data_dir)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        taken = listener.getsockname()[1]
-        (data_dir / "temporal.port").write_text(f"{taken}\n")
-        async with EmbeddedTemporal(data_dir) as server:
-            chosen = server.address.rpartition(":")[2]
-            assert chosen != str(taken)
-            assert (data_dir / "temporal.port").read_text() == f"{chosen}\n"
-
-
-async def test_failed_start_shows_the_log(data_dir: Path):
-    """A server that cannot start fails with the last lines of its log, and leaves no process or lock."""
+    When another program has taken the last port, a new one is chosen and remembered.
+    """
     ensure_data_dir(data_dir)
     (data_dir / "temporal.db").write_bytes(b"this is no database " * 100)
     server = EmbeddedTemporal(data_dir)
@@ -166,7 +146,13 @@ async def test_failed_start_shows_the_log(data_dir: Path):
         await server.start()
     assert server.pid is None
     (data_dir / "temporal.db").unlink()
-    await server.start()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken = listener.getsockname()[1]
+        (data_dir / "temporal.port").write_text(f"{taken}\n")
+        await server.start()
+        chosen = server.address.rpartition(":")[2]
+        assert chosen != str(taken)
+        assert (data_dir / "temporal.port").read_text() == f"{chosen}\n"
     await server.stop()
     await server.stop()
 

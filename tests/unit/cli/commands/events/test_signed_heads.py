@@ -20,11 +20,11 @@ from support.stores.event_guards import take_guards_away
 from support.stores.stored_requests import live_run
 
 from turngate.cli import stores
-from turngate.cli.commands.setup.doctor import Finding, examine
-from turngate.cli.options import DEFAULT_APP
+from turngate.cli.commands.setup import doctor
+from turngate.cli.commands.setup.doctor import Finding
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.runs.event_chain import chain_hash
-from turngate.runtime import embedded_temporal, signed_heads
+from turngate.runtime import signed_heads
 from turngate.runtime.settings import load_settings
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
@@ -133,22 +133,21 @@ FORGERIES: dict[str, tuple[Callable[[list[dict[str, Any]]], list[dict[str, Any]]
 }
 
 
-@pytest.mark.parametrize("forgery", list(FORGERIES))
-def test_i15_a_log_that_was_rewritten_as_a_whole_is_found(store: Path, key: Path, heads: Path, forgery: str) -> None:
+def test_i15_a_log_that_was_rewritten_as_a_whole_is_found(store: Path, key: Path, heads: Path, tmp_path: Path) -> None:
     """I15: with every hash computed again the chains hold, and only the signed heads show it; in the store and in an export."""
     signing(store, key, heads)
     assert "signs it up to event 6 of 6" in verified(store, key, heads)
-    forge, problem = FORGERIES[forgery]
-    in_store(store, lambda conn: rewrite(conn, forge))
-    turngate("verify", store=store)
-    assert problem in verified(store, key, heads, code=1)
-    if "log ends" in problem:
-        return  # an export says when it was made, and may be older than the newest signature
-    export = store.parent / "log.jsonl"
-    turngate("export", "-o", str(export), store=store)
-    turngate("verify", str(export))
-    trusted = "--against", str(heads), "--key", f"{key}.pub"
-    assert problem in turngate("verify", str(export), *trusted, code=1)[1]
+    for forgery, (forge, problem) in FORGERIES.items():
+        forged, export = shutil.copytree(store, tmp_path / forgery), tmp_path / f"{forgery}.jsonl"
+        in_store(forged, lambda conn, forge=forge: rewrite(conn, forge))
+        turngate("verify", store=forged)
+        assert problem in verified(forged, key, heads, code=1), forgery
+        if "log ends" in problem:
+            continue  # an export says when it was made, and may be older than the newest signature
+        turngate("export", "-o", str(export), store=forged)
+        turngate("verify", str(export))
+        trusted = "--against", str(heads), "--key", f"{key}.pub"
+        assert problem in turngate("verify", str(export), *trusted, code=1)[1], forgery
 
 
 def several(store: Path, key: Path, heads: Path) -> None:
@@ -205,14 +204,14 @@ DAMAGES: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
 }
 
 
-@pytest.mark.parametrize("damage", list(DAMAGES))
-def test_i15_a_changed_file_of_heads_is_found(store: Path, key: Path, heads: Path, damage: str) -> None:
+def test_i15_a_changed_file_of_heads_is_found(store: Path, key: Path, heads: Path) -> None:
     """I15: no line can be changed, left out, moved or cut; the message says which one is wrong."""
     several(store, key, heads)
     verified(store, key, heads)
-    do, problem = DAMAGES[damage]
-    heads.write_text("".join(do(heads.read_text().splitlines(keepends=True))))
-    assert problem in verified(store, key, heads, code=1)
+    signed = heads.read_text()
+    for damage, (do, problem) in DAMAGES.items():
+        heads.write_text("".join(do(signed.splitlines(keepends=True))))
+        assert problem in verified(store, key, heads, code=1), damage
 
 
 def test_i15_a_file_that_lost_its_newest_lines_says_how_far_it_reaches(store: Path, key: Path, heads: Path) -> None:
@@ -440,10 +439,7 @@ def test_an_export_may_be_older_than_the_newest_signature(store: Path, key: Path
 
 def examined(store: Path, **more: Any) -> Finding:
     """What ``turngate doctor`` says of the signed log."""
-    settings = load_settings(api_port=embedded_temporal.choose_port(), data_dir=store, **more)
-    findings = asyncio.run(examine(settings, DEFAULT_APP, probe=False, show=lambda _: None))
-    (finding,) = (each for each in findings if each.what == "signed audit log")
-    return finding
+    return asyncio.run(doctor._signed_log(load_settings(data_dir=store, **more)))
 
 
 def test_i15_the_doctor_compares_the_newest_line_with_the_log(store: Path, key: Path, heads: Path) -> None:
