@@ -99,9 +99,9 @@ def instant_of(temporal: Path) -> int:
         return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def main(backup: Path, old: Path, scratch: Path) -> None:
+def main(backup: Path, old: Path, scratch: Path, every: int) -> None:
     """``old``: a data directory with another store, which is restored over in copies under ``scratch``."""
-    for change in count():
+    for change in count(step=every):
         home = scratch / str(change)
         shutil.copytree(old, home)
         ended = forked(killed_at(change, lambda home=home: restore(backup, home)))  # type: ignore[misc]
@@ -124,4 +124,4 @@ def main(backup: Path, old: Path, scratch: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    main(*map(Path, sys.argv[1:4]), int(sys.argv[4]))
