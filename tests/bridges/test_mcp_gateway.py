@@ -161,7 +161,8 @@ async def test_a_client_that_cancels_takes_its_request_back(front: Front) -> Non
     assert front.branches == before
 
 
-async def test_i5_a_call_outlives_its_gateway(gate_api: Api, tmp_path: Path) -> None:
+@pytest.mark.parametrize("over_http", [False, True])
+async def test_i5_a_call_outlives_its_gateway(gate_api: Api, tmp_path: Path, over_http: bool) -> None:
     """After a ``kill -9`` the same calls again, by id or by content, get their requests back; each runs once."""
     sender = await sender_on(gate_api)
     repository = repository_in(tmp_path / "repository")
@@ -179,7 +180,9 @@ async def test_i5_a_call_outlives_its_gateway(gate_api: Api, tmp_path: Path) -> 
     assert [each["id"] for each in await sender.pending(2)] == [each["id"] for each in requests]
     for request in requests:  # while no gateway is there
         assert (await gate_api.decide(request)).status_code == 200
-    async with on_http(sender, tmp_path) as client:
+    server = StdioServer(command=GIT_SERVER, writable=[tmp_path])
+    another = on_http(sender, tmp_path) if over_http else inside(sender.client, sender.source, server)
+    async with another as client:
         second = Front(client, sender, repository)
         for branch, call_id in ids.items():
             result = await second.call("git_create_branch", call_id=call_id, branch_name=branch)
@@ -259,7 +262,7 @@ async def test_waits_and_reports_notice_that_their_connection_is_dead(sender: Se
     token = sender.client._http.headers["Authorization"].removeprefix("Bearer ")
     async with (
         black_hole(sender.api.url) as hole,
-        TurngateClient(hole.url, token=token, timeout=4.0) as client,  # instead of 15 seconds
+        TurngateClient(hole.url, token=token, timeout=2.0) as client,  # instead of 15 seconds
         inside(client, sender.source, started_here(tmp_path)) as session,
     ):
         outside = ExternalCalls(client, source=sender.source)

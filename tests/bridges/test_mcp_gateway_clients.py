@@ -94,51 +94,37 @@ async def test_a_client_learns_that_the_tools_changed(
             listening.cancel()
 
 
-async def test_i5_a_client_that_waits_no_longer_finds_its_request_again(sender: Sender, tmp_path: Path) -> None:
-    """A time-out doesn't withdraw the call: the request stays, and the same call again gets the answer. It ran once.
-
-    The operator reads the task that the client told in ``_meta``, because MCP has no other place for it, as the client's words.
-    """
-    async with growing(sender, tmp_path) as client:
-        meta: Any = {"turngate/task": "Add one and two."}
-        with pytest.raises(MCPError, match="timed out"):
-            await client.session.call_tool("add", {}, read_timeout_seconds=1, meta=meta)
-        (request,) = await sender.pending()
-        assert request["tasks"] == [{"agent": f"external-{sender.source}", "task": "Add one and two."}]
-        await asyncio.sleep(0.5)  # long enough for a withdrawal to arrive
-        assert await sender.pending() == [request]
-        assert (await sender.api.decide(request)).status_code == 200
-        assert (await client.session.call_tool("add", {}, meta=meta)).structured_content == {"sum": 3}
-    assert calls(tmp_path) == ["add"]
-
-
 async def done(sender: Sender, request: dict[str, Any]) -> bool:
     return (await sender.call(request)).state == "done"
 
 
 @pytest.mark.parametrize("over", [False, True], ids=["still-runs", "over"])
-async def test_i3_a_call_outlives_the_patience_of_its_client(sender: Sender, tmp_path: Path, over: bool) -> None:
-    """A call that runs when its client stops waiting runs to its end, and the same call again gets its result."""
-    messages: list[str] = []
+async def test_i3_i5_a_call_outlives_the_patience_of_its_client(sender: Sender, tmp_path: Path, over: bool) -> None:
+    """A time-out withdraws no call: the same call again gets its answer, before the decision and while it runs. It ran once.
 
-    async def on_progress(_progress: float, _total: float | None, message: str | None) -> None:
-        messages.append(message or "")
-
+    The operator reads the task that the client told in ``_meta``, because MCP has no other place for it, as the client's words.
+    """
+    meta: Any = {"turngate/task": "Sleep."}
     async with growing(sender, tmp_path) as client:
-        calling = asyncio.create_task(
-            client.session.call_tool("nap", {}, read_timeout_seconds=6, progress_callback=on_progress)
-        )
-        request = await sender.decide()
-        await until(lambda: asyncio.sleep(0, "1 of 2: half asleep" in messages), "progress of the server")
-        with pytest.raises(MCPError, match="timed out"):
-            await calling
+
+        async def impatient() -> None:
+            with pytest.raises(MCPError, match="timed out"):
+                await client.session.call_tool("nap", {}, read_timeout_seconds=1, meta=meta)
+
+        await impatient()
+        (request,) = await sender.pending()
+        assert request["tasks"] == [{"agent": f"external-{sender.source}", "task": "Sleep."}]
+        await client.session.list_tools()  # later than a withdrawal would be
+        assert await sender.pending() == [request]
+        assert (await sender.api.decide(request)).status_code == 200
+        await impatient()
+        await until(lambda: asyncio.sleep(0, calls(tmp_path) == ["nap"]), "start of the call")
         if over:
             (tmp_path / "awake").touch()
             await until(lambda: done(sender, request), "end of the call")
-        calling = asyncio.create_task(client.session.call_tool("nap", {}, read_timeout_seconds=60))
+        calling = asyncio.create_task(client.session.call_tool("nap", {}, read_timeout_seconds=60, meta=meta))
         (tmp_path / "awake").touch()
-        again = await calling
-        assert text_of(again) == "did nap"
+        assert text_of(await calling) == "did nap"
         assert await done(sender, request)
         assert await sender.none_pending()
     assert calls(tmp_path) == ["nap"]
@@ -146,11 +132,17 @@ async def test_i3_a_call_outlives_the_patience_of_its_client(sender: Sender, tmp
 
 @pytest.mark.exhaustive
 async def test_a_running_call_that_is_cancelled_leaves_the_question_to_a_person(sender: Sender, tmp_path: Path) -> None:
-    """A client that cancels a running call can't know whether it happened; nor can the gateway."""
+    """A client that cancels a running call can't know whether it happened; nor can the gateway. It saw the server's progress."""
+    messages: list[str] = []
+
+    async def on_progress(_progress: float, _total: float | None, message: str | None) -> None:
+        messages.append(message or "")
+
     async with growing(sender, tmp_path) as client:
-        calling = asyncio.create_task(client.session.call_tool("nap", {}))
+        calling = asyncio.create_task(client.session.call_tool("nap", {}, progress_callback=on_progress))
         await sender.decide()
-        await until(lambda: asyncio.sleep(0, calls(tmp_path) == ["nap"]), "start of the call")
+        await until(lambda: asyncio.sleep(0, "1 of 2: half asleep" in messages), "progress of the server")
+        assert calls(tmp_path) == ["nap"]
         calling.cancel()
         (request,) = await sender.pending()
         assert request["kind"] == "outcome"
@@ -321,7 +313,10 @@ async def test_a_signal_ends_a_gateway_whose_server_is_silent(sender: Sender, tm
 
 
 async def test_i9_whatever_a_client_posts_is_answered(tmp_path: Path) -> None:
-    """Over HTTP, too: what can't be read is refused at once, nothing runs, and a good request after each of them works."""
+    """Over HTTP, too: what can't be read is refused at once, nothing runs, and a good request after each of them works.
+
+    Strangers are refused: without the token, or by another name.
+    """
     (tmp_path / "tools.json").write_text('[{"name": "look_up", "inputSchema": {"type": "object"}}]')
     program = SERVER.with_name("raw_server.py")
     server = StdioServer(command=[sys.executable, str(program), str(tmp_path)], readable=[program], writable=[tmp_path])
@@ -340,6 +335,9 @@ async def test_i9_whatever_a_client_posts_is_answered(tmp_path: Path) -> None:
             timeout=60,
         ) as http,
     ):
+        for name, value in (("Authorization", "Bearer another"), ("Host", "a.example"), ("Origin", "http://a.example")):
+            refused = await http.post("/mcp", content=opening(0), headers={name: value})
+            assert refused.status_code in {401, 403, 421}, (name, refused.text)
         http.headers["Mcp-Session-Id"] = (await http.post("/mcp", content=opening(0))).headers["Mcp-Session-Id"]
 
         async def posted(body: bytes) -> str:

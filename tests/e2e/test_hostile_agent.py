@@ -211,15 +211,15 @@ def without_bubblewrap(place: Path) -> str:
     return str(place)
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        "up, bubblewrap",
-        "separate processes, landlock",
-        pytest.param("up, landlock", marks=pytest.mark.exhaustive),
-        pytest.param("separate processes, bubblewrap", marks=pytest.mark.exhaustive),
-    ],
-)
+DEPLOYMENTS = [
+    "up, bubblewrap",
+    "separate processes, landlock",
+    pytest.param("up, landlock", marks=pytest.mark.exhaustive),
+    pytest.param("separate processes, bubblewrap", marks=pytest.mark.exhaustive),
+]
+
+
+@pytest.fixture(scope="module")
 def deployment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """`turngate up` with SQLite, or a program each with PostgreSQL and its URL in the environment; how tools are confined."""
     programs, backend = request.param.split(", ")
@@ -271,6 +271,7 @@ def deployment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         yield Deployment(directory, data_dir, backend, ports, pids, secrets, running.temporal_address, environment)
 
 
+@pytest.mark.parametrize("deployment", DEPLOYMENTS, indirect=True)
 def test_i13_an_approved_hostile_command_reads_no_credential_and_decides_nothing(deployment: Deployment) -> None:
     """Each strategy of its script fails; the request beside it still waits, and the deployment still works."""
     directory = deployment.directory
@@ -333,6 +334,9 @@ async def forge_decisions(deployment: Deployment, request: dict[str, Any]) -> No
             await run.signal(name, content)
 
 
+@pytest.mark.parametrize(
+    "deployment", [DEPLOYMENTS[0], pytest.param(DEPLOYMENTS[1], marks=pytest.mark.exhaustive)], indirect=True
+)
 def test_i13_what_an_agents_token_and_a_local_user_tried_fails(deployment: Deployment, tmp_path: Path) -> None:
     """The exploits that issue 15 quotes, by HTTP and through Temporal's port: each is refused, and the deployment works."""
     fifo = tmp_path / "fifo"

@@ -63,7 +63,7 @@ READS: list[tuple[list[Outcome], int, type[TurngateError] | None]] = [
     ([AWAY], 4, UnavailableError),
     ([REFUSED], 4, UnavailableError),
     (
-        [httpx.Response(429, json={"detail": "slow", "code": "rate_limited"}, headers={"Retry-After": "1"}), COUNT],
+        [httpx.Response(429, json={"detail": "slow", "code": "rate_limited"}, headers={"Retry-After": "0"}), COUNT],
         2,
         None,
     ),
@@ -174,6 +174,7 @@ def test_importing_it_imports_nothing_of_the_server() -> None:
     assert not loaded & (servers | terminals | parts)
 
 
+@pytest.mark.exhaustive
 def test_a_worker_imports_no_web_framework_for_its_services() -> None:
     """Handlers get services from svcs, whose integrations stay out of the process until a program imports one by name."""
     code = (

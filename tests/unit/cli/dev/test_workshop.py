@@ -107,12 +107,11 @@ time.sleep(600)
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's setting is Linux's")
 async def test_a_worker_that_loads_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     """Also by SIGKILL, where no one can end it in order and it doesn't read its socket yet."""
-    (tmp_path / "slow_app.py").write_text(
-        LOADS_FOREVER.replace("touch()", "write_text(str(__import__('os').getpid()))")
-    )
+    (tmp_path / "slow_app.py").write_text(LOADS_FOREVER)
     parent = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED_PARENT, cwd=tmp_path)
     pid = await until(lambda: _pid(tmp_path), "the app loads")
     parent.kill()
