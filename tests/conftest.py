@@ -272,8 +272,12 @@ def _copied(template: Path, directory: Path) -> str:
 
 @pytest.fixture(scope="session")
 async def temporal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedTemporal]:
-    """One real Temporal dev server for the session. It does at once what is due: a second late, by default, slows each retry."""
-    async with EmbeddedTemporal(tmp_path_factory.mktemp("temporal"), switches=TIME_SKIPPING, lasting=False) as server:
+    """One real Temporal dev server for the session, which makes no test wait.
+
+    By default, a retry is up to a second late, and the next workflow of an id begins a second after the one before.
+    """
+    switches = [*TIME_SKIPPING, 'history.workflowIdReuseMinimalInterval="0s"']
+    async with EmbeddedTemporal(tmp_path_factory.mktemp("temporal"), switches=switches, lasting=False) as server:
         yield server
 
 

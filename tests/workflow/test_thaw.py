@@ -23,7 +23,7 @@ from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
 
-PARKED = 60
+PARKED = 24
 TOOLS_AT_ONCE, MODELS_AT_ONCE = 4, 2
 
 
@@ -49,7 +49,7 @@ class Ledger:
             self.full.set()
         try:
             await self.full.wait()
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.01)
             yield
         finally:
             self.now -= 1

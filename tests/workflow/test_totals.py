@@ -34,34 +34,34 @@ async def pending(engine: Stack, run: runs.Run) -> list[requests.Request]:
         return [each for each in await requests.of_run(conn, run.id) if each.status == "pending"]
 
 
-async def test_i2_64_calls_at_once_never_exceed_a_total(client: Client, database: Database, bench: Bench) -> None:
-    """I2: eight runs make eight calls of 700 each: fourteen fit into 10,000 and run, a person is asked about fifty.
+async def test_i2_calls_at_once_never_exceed_a_total(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I2: four runs make four calls of 1,900 each: five fit into 10,000 and run, a person is asked about eleven.
 
     Every payment is in the sum, and nothing else; one that a person approves then is not.
     """
-    payments = says(*(call("pay", '{"cents": 700}', f"p{number}") for number in range(8)))
+    payments = says(*(call("pay", '{"cents": 1900}', f"p{number}") for number in range(4)))
     model = Script(payments, says("Done."))
-    async with stack(client, database, bench.pay, model=model, policy=SMALL, limits=Limits(concurrency=8)) as engine:
-        started = await asyncio.gather(*(engine.start() for _ in range(8)))
+    async with stack(client, sqlite, bench.pay, model=model, policy=SMALL, limits=Limits(concurrency=4)) as engine:
+        started = await asyncio.gather(*(engine.start() for _ in range(4)))
 
         async def all_asked() -> list[list[requests.Request]] | None:
             waiting = [await pending(engine, each) for each in started]
-            return waiting if sum(map(len, waiting)) + len(bench.paid) == 64 else None
+            return waiting if sum(map(len, waiting)) + len(bench.paid) == 16 else None
 
         waiting = await until(all_asked, "an answer to each call")
-        assert bench.paid == [700] * 14
-        assert await counted(database) == 14 * 700
+        assert bench.paid == [1_900] * 5
+        assert await counted(sqlite) == 5 * 1_900
         request = next(each for of_run in waiting for each in of_run)
         assert (request.rule, request.ask_terms.grantable) == ("small", True)
         assert "allows a total of 10000 at /cents per week (UTC). With this call it would be more" in request.reason
         await engine.decide(request, "approve")
-        await until(lambda: _paid(bench, 15), "the approved payment")
-        assert await counted(database) == 14 * 700
+        await until(lambda: _paid(bench, 6), "the approved payment")
+        assert await counted(sqlite) == 5 * 1_900
         for run in started:
             if await pending(engine, run):  # one whose calls all ran ends by itself
                 await engine.interrupt(run)
             await engine.ended(run)
-    assert bench.paid == [700] * 15
+    assert bench.paid == [1_900] * 6
 
 
 async def _paid(bench: Bench, number: int) -> bool:
