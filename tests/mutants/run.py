@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pytest
 from mutants.changes import Mutant, changed, mutants_of, probed
-from support.forked_workers import ForkedWorkers
+from support.runner.forked_workers import ForkedWorkers
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = (
