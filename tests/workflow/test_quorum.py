@@ -57,32 +57,9 @@ async def partial_approvals(engine: Stack, run: runs.Run) -> list[tuple[str, int
     return [(str(each["by"]), int(str(each["approvals"])), int(str(each["quorum"]))) for each in payloads]
 
 
-@pytest.mark.exhaustive
-async def test_two_of_three_people_approve(client: Client, database: Database, bench: Bench) -> None:
-    """The first approval counts and starts nothing; the second decides; the third comes too late and learns who won."""
-    policy = needing(2, people=["ann", "bob", "eve"])
-    async with stack(client, database, bench.pay, model=paying(), policy=policy) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        first = await engine.decide(request, "approve", by=ANN, message="Fine by me.")
-        assert first == DecisionAnswer(decision_id=first.decision_id, status="pending")
-        await engine.idle(run)
-        assert bench.paid == []
-        second = await engine.decide(request, "approve", by=BOB)
-        assert second.status == "approved"
-        with pytest.raises(ConflictError) as late:
-            await engine.decide(request, "approve", by=EVE)
-        assert (late.value.error_code, late.value.details["decided_by"]) == ("already_decided", "bob")
-        assert (await engine.ended(run)).status == "completed"
-        assert bench.paid == [5]
-        assert (await engine.executions(run))["c1"].decision_id == second.decision_id
-        assert await approvers(engine, request) == ["ann", "bob"]
-        assert await partial_approvals(engine, run) == [("ann", 1, 2)]
-
-
-async def test_one_rejection_is_a_veto(client: Client, database: Database, bench: Bench) -> None:
+async def test_one_rejection_is_a_veto(client: Client, sqlite: Database, bench: Bench) -> None:
     """Two of three have approved; one who rejects ends it, and the model reads their reason."""
-    async with stack(client, database, bench.pay, model=paying(), policy=needing(3)) as engine:
+    async with stack(client, sqlite, bench.pay, model=paying(), policy=needing(3)) as engine:
         run = await engine.start()
         request = await engine.request(run)
         for who in (ANN, BOB):
@@ -183,32 +160,52 @@ async def claim_and_approve(engine: Stack, request: requests.Request) -> None:
     await engine.decide(request, "approve", by=BOB)
 
 
-async def test_i4_the_last_approval_and_a_withdrawal_at_the_same_moment(
-    client: Client, database: Database, bench: Bench
-) -> None:
-    """I4: either the call was approved by two, or it waits with one approval; never approved with one of them taken back."""
-    calls = [call("pay", json.dumps({"cents": cents}), f"c{cents}") for cents in range(8)]
+async def test_i4_approvals_at_the_same_moment(client: Client, database: Database, bench: Bench) -> None:
+    """I4: of twenty people at once, two count, the last of them wins, and every other learns the winner's name.
+
+    An approval that is taken back as the last one comes: either the call was approved by two, or it waits with one
+    approval; never approved with one of them taken back.
+    """
+    calls = [call("pay", json.dumps({"cents": cents}), f"c{cents}") for cents in range(5)]
     model = ListModel(says("I will pay.", *calls), says("Done."))
     async with stack(client, database, bench.pay, model=model, policy=needing(2)) as engine:
         run = await engine.start()
-        await engine.request(run)
-        async with database.read() as conn:
-            every = await requests.of_run(conn, run.id)
-        assert len(every) == len(calls)
-        for request in every:
+        crowded, *taken_back = [await engine.request_about(run, each.tool_call_id) for each in calls]
+        await approve_as_a_crowd(engine, crowded)
+        for request in taken_back:
             await engine.decide(request, "approve", by=ANN)
-            taken_back, approved = await asyncio.gather(
+            withdrawn, approved = await asyncio.gather(
                 decide.withdraw_approval(engine.services, ANN, request.id),
                 engine.decide(request, "approve", by=BOB),
                 return_exceptions=True,
             )
             assert isinstance(approved, DecisionAnswer)
-            assert isinstance(taken_back, ConflictError) == (approved.status == "approved")
+            assert isinstance(withdrawn, ConflictError) == (approved.status == "approved")
             assert await approvers(engine, request) == (["ann", "bob"] if approved.status == "approved" else ["bob"])
             if approved.status == "pending":
                 await engine.decide(request, "reject", by=ANN)
         await engine.ended(run)
+        assert bench.paid.count(0) == 1, "what the crowd approved runs once"
         assert await differences_in(engine, run) is None
+
+
+async def approve_as_a_crowd(engine: Stack, request: requests.Request) -> None:
+    """Approve as twenty people at once."""
+    crowd = [person(f"p{number}") for number in range(20)]
+    answers = await asyncio.gather(
+        *(engine.decide(request, "approve", by=who) for who in crowd), return_exceptions=True
+    )
+    statuses = sorted(answer.status for answer in answers if isinstance(answer, DecisionAnswer))
+    assert statuses == ["approved", "pending"]
+    lost = [answer for answer in answers if not isinstance(answer, DecisionAnswer)]
+    async with engine.database.read() as conn:
+        stored = await requests.get(conn, request.id)
+    assert stored is not None
+    assert [error.error_code for error in lost] == ["already_decided"] * 18
+    assert {error.details["decided_by"] for error in lost} == {stored.decided_by}
+    counted = await approvers(engine, request)
+    assert len(counted) == 2
+    assert stored.decided_by in counted
 
 
 VIEWER = Principal(name="vic", via="session", scopes=OPERATOR_SCOPES, role="viewer")
@@ -216,50 +213,42 @@ VIEWER = Principal(name="vic", via="session", scopes=OPERATOR_SCOPES, role="view
 MACHINE = person("bot", machine=True)
 
 
-@pytest.mark.parametrize(
-    ("who", "verb", "code"),
-    [
-        pytest.param(STARTER, "approve", "not_eligible", id="the starter"),
-        pytest.param(STARTER, "reject", "not_eligible", id="the starter's veto"),
-        pytest.param(person(f"cli:{STARTER.name}", "admin"), "approve", "not_eligible", id="the starter's terminal"),
-        pytest.param(person("vic", "viewer"), "approve", "missing_scope", id="a viewer"),
-        pytest.param(VIEWER, "approve", "not_eligible", id="a viewer with an operator's scopes"),
-        pytest.param(MACHINE, "approve", "not_eligible", id="a token without an owner"),
-        pytest.param(MACHINE, "reject", "not_eligible", id="that token's veto"),
-        pytest.param(
-            person("root", "admin", machine=True), "approve", "not_eligible", id="that token with every scope"
-        ),
-        pytest.param(ANN, "edit", "verb_not_allowed", id="an edit, which the others would not see"),
-        pytest.param(ANN, "respond", "verb_not_allowed", id="an answer, which the others would not see"),
-    ],
-)
-async def test_i10_who_does_not_count(
-    client: Client, waiting: tuple[Stack, requests.Request], who: Principal, verb: str, code: str
-) -> None:
-    """I10: refused, and no one is counted."""
-    engine, request = waiting
-    content = {"args": '{"cents": 1}'} if verb == "edit" else {"message": "x"}
-    errors = (ForbiddenError, InvalidInputError)
-    with pytest.raises(errors) as edge:
-        await engine.decide(request, verb, by=who, **content)
-    assert edge.value.error_code == code
-    assert await approvers(engine, request) == []
+async def test_i10_who_does_not_count(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I10: of two people other than the starter; who does not count is refused, and no one is counted.
 
-
-@pytest.fixture(scope="module")
-async def waiting(client: Client, tmp_path_factory: pytest.TempPathFactory, sqlite_template: Any) -> Any:
-    """A request that two people other than the starter must approve; no one does."""
-    file = tmp_path_factory.mktemp("quorum") / "turngate.db"
-    file.write_bytes(sqlite_template.read_bytes())
-    database, bench = Database(f"sqlite:///{file}"), Bench()
+    An interrupt ends a half-approved request: the next approval is refused, and the counted ones stay on record.
+    """
+    refused = [
+        (STARTER, "approve", "not_eligible"),
+        (STARTER, "reject", "not_eligible"),
+        (person(f"cli:{STARTER.name}", "admin"), "approve", "not_eligible"),
+        (person("vic", "viewer"), "approve", "missing_scope"),
+        (VIEWER, "approve", "not_eligible"),
+        (MACHINE, "approve", "not_eligible"),
+        (MACHINE, "reject", "not_eligible"),
+        (person("root", "admin", machine=True), "approve", "not_eligible"),
+        (ANN, "edit", "verb_not_allowed"),  # the others would not see it
+        (ANN, "respond", "verb_not_allowed"),
+    ]
     policy = needing(2, starter_may_decide=False)
-    async with stack(client, database, bench.pay, model=paying(), policy=policy) as engine:
+    async with stack(client, sqlite, bench.pay, model=paying(), policy=policy) as engine:
         run = await engine.start()
-        yield engine, await engine.request(run)
+        request = await engine.request(run)
+        for who, verb, code in refused:
+            content = {"args": '{"cents": 1}'} if verb == "edit" else {"message": "x"}
+            with pytest.raises((ForbiddenError, InvalidInputError)) as edge:
+                await engine.decide(request, verb, by=who, **content)
+            assert edge.value.error_code == code, (who, verb)
+            assert await approvers(engine, request) == [], (who, verb)
+        first = await engine.decide(request, "approve", by=OPERATOR, decision_id="d-1")
         await engine.interrupt(run)
-        await engine.ended(run)
+        assert (await engine.ended(run)).status == "interrupted"
+        with pytest.raises(GoneError) as late:
+            await engine.decide(request, "approve", by=ANN)
+        assert late.value.error_code == "run_ended"
+        assert await engine.decide(request, "approve", by=OPERATOR, decision_id="d-1") == first
+        assert await approvers(engine, request) == ["operator"]
         assert bench.paid == []
-    await database.close()
 
 
 async def test_i5_approvals_without_a_worker_are_final(client: Client, sqlite: Database, bench: Bench) -> None:
@@ -279,47 +268,6 @@ async def test_i5_approvals_without_a_worker_are_final(client: Client, sqlite: D
             assert (await engine.ended(run)).status == "completed"
         assert bench.paid == [5]
         assert await approvers(engine, request) == ["ann", "bob"]
+        assert await partial_approvals(engine, run) == [("ann", 1, 2)]
         assert (await engine.executions(run))["c1"].decision_id == "d-bob"
         assert (await engine.decide(request, "approve", by=ANN, decision_id="d-ann")).status == "pending"
-
-
-async def test_i4_of_twenty_people_at_once_three_count_and_one_wins(
-    client: Client, database: Database, bench: Bench
-) -> None:
-    """I4: exactly as many as are needed are counted, the last of them wins, and every other learns the winner's name."""
-    crowd = [person(f"p{number}") for number in range(20)]
-    async with stack(client, database, bench.pay, model=paying(), policy=needing(3)) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        answers = await asyncio.gather(
-            *(engine.decide(request, "approve", by=who) for who in crowd), return_exceptions=True
-        )
-        statuses = sorted(answer.status for answer in answers if isinstance(answer, DecisionAnswer))
-        assert statuses == ["approved", "pending", "pending"]
-        lost = [answer for answer in answers if not isinstance(answer, DecisionAnswer)]
-        async with database.read() as conn:
-            stored = await requests.get(conn, request.id)
-        assert stored is not None
-        assert [error.error_code for error in lost] == ["already_decided"] * 17
-        assert {error.details["decided_by"] for error in lost} == {stored.decided_by}
-        counted = await approvers(engine, request)
-        assert len(counted) == 3
-        assert stored.decided_by in counted
-        await engine.ended(run)
-        assert bench.paid == [5]
-
-
-async def test_approvals_end_with_an_interrupted_run(client: Client, sqlite: Database, bench: Bench) -> None:
-    """An interrupt ends a half-approved request: the next approval is refused, and the counted ones stay on record."""
-    async with stack(client, sqlite, bench.pay, model=paying(), policy=needing(2)) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        first = await engine.decide(request, "approve", by=OPERATOR, decision_id="d-1")
-        await engine.interrupt(run)
-        assert (await engine.ended(run)).status == "interrupted"
-        with pytest.raises(GoneError) as late:
-            await engine.decide(request, "approve", by=ANN)
-        assert late.value.error_code == "run_ended"
-        assert await engine.decide(request, "approve", by=OPERATOR, decision_id="d-1") == first
-        assert await approvers(engine, request) == ["operator"]
-        assert bench.paid == []

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from functools import partial
 
 import pytest
+from sqlalchemy import select
 from support.engine.stack import OPERATOR, Cast, ListModel, Script, Stack, call, person, says, stack, until
 from support.engine.tools import Bench
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import Client
 
 from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent, tool
@@ -23,8 +26,6 @@ from turngate.domain.errors import ConflictError, NotFoundError
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Effect, Tool
 from turngate.models.port import ModelRequest
-from turngate.runtime.embedded_temporal import EmbeddedTemporal
-from turngate.runtime.temporal_client import data_converter
 from turngate.store.clock import from_text, now
 from turngate.store.database import Database
 from turngate.store.events import events
@@ -38,13 +39,6 @@ DELEGATE = call("helper", '{"task": "Pay."}', "d")
 ANN, BOB = person("ann"), person("bob")
 DONE = says("Done.")
 ME = "cli:me"
-
-
-@pytest.fixture(scope="module")
-async def fresh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
-    """Another server, with a database that knows none of the runs: what is left when Temporal's is lost."""
-    async with EmbeddedTemporal(tmp_path_factory.mktemp("fresh")) as server:
-        yield await Client.connect(server.address, data_converter=data_converter())
 
 
 def working(bench: Bench, effect: Effect = "once") -> Tool:
@@ -87,6 +81,10 @@ async def is_open(engine: Stack, run: runs.Run) -> bool:
     return await WorkflowRecovery(engine.client).state_of(run.id) == "open"
 
 
+async def is_absent(engine: Stack, run: runs.Run) -> bool:
+    return await WorkflowRecovery(engine.client).state_of(run.id) == "absent"
+
+
 async def requests_of(engine: Stack, run: runs.Run) -> list[requests.Request]:
     async with engine.database.read() as conn:
         return await requests.of_run(conn, run.id)
@@ -111,31 +109,39 @@ async def recovered_at(engine: Stack, run: runs.Run, step: int) -> None:
     assert await recover(engine) == [RunReport(run_id=run.id, outcome="recovered", step=step)]
 
 
-async def completed(engine: Stack, run: runs.Run) -> None:
-    """Every call of the run that ends well has one result, and its log is whole and says once that it was recovered."""
+async def forgotten(engine: Stack, *lost: runs.Run) -> None:
+    """Let Temporal forget the workflows, as when its database is lost."""
+    for run in lost:
+        execution = WorkflowExecution(workflow_id=run.id)
+        order = DeleteWorkflowExecutionRequest(namespace=engine.client.namespace, workflow_execution=execution)
+        await engine.client.workflow_service.delete_workflow_execution(order)
+        await until(partial(is_absent, engine, run), "Temporal that doesn't know the run")
+
+
+async def completed(engine: Stack, run: runs.Run, *, times: int = 1) -> None:
+    """Every call of the run that ends well has one result, and its log is whole and says how often it was recovered."""
     ended = await engine.ended(run)
     assert (ended.status, ended.reason) == ("completed", "")
     assert is_reconciled(await engine.history(run))
     async with engine.database.read() as conn:
         assert (await events.chain_break(conn, run.id)) is None
     payloads = [each.payload for each in await engine.events(run) if each.type == "run.recovered"]
-    assert [each["by"] for each in payloads] == [ME]
+    assert [each["by"] for each in payloads] == [ME] * times
 
 
-@asynccontextmanager
-async def moved(engine: Stack, client: Client) -> AsyncIterator[Stack]:
-    """The same store, agents and task queue on another server, with a worker there."""
-    elsewhere = Stack(client, engine.database, engine.engine, engine.task_queue)
-    async with elsewhere.worker():
-        yield elsewhere
-
-
-async def test_a_run_that_was_lost_before_its_first_step_begins(client: Client, database: Database) -> None:
-    """What was recorded and never began is begun; a model that was not asked is asked once."""
+async def test_a_run_that_was_lost_before_its_first_step_begins(client: Client, sqlite: Database) -> None:
+    """What was recorded and never began is begun, once its agent is published again; a model that was not asked is asked once."""
     model = ListModel(DONE)
-    async with stack(client, database, model=model, working=False) as engine:
+    async with stack(client, sqlite, model=model, working=False) as engine:
         run = await engine.start()
         await lose(engine, run)
+        async with sqlite.write() as conn:
+            published = (await conn.execute(select(agents_table))).mappings().all()
+            await conn.execute(agents_table.delete())
+        (report,) = await recover(engine)
+        assert (report.outcome, "'agent'" in report.detail) == ("not_published", True)
+        async with sqlite.write() as conn:
+            await conn.execute(agents_table.insert(), [dict(each) for each in published])
         await recovered_at(engine, run, 1)
         async with engine.worker():
             await completed(engine, run)
@@ -201,30 +207,13 @@ async def test_i3_i4_a_decided_call_runs_and_a_started_one_becomes_unknown(
         assert len(await requests_of(engine, run)) == 2
 
 
-async def test_i3_an_answer_to_an_unknown_outcome_counts_after_the_loss(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """I3: a person's word that it did not happen starts the call again once, though the workflow was lost with the word."""
-    async with stack(client, sqlite, working(bench), model=ListModel(says(WORK), DONE), working=False) as engine:
-        async with engine.worker(graceful_shutdown_seconds=0):
-            run = await engine.start()
-            await bench.started.wait()
-        async with engine.worker():
-            outcome = await engine.request(run, kind="outcome")
-        await lose(engine, run)
-        await engine.record(outcome, "respond", decision_id="dec", outcome="did_not_happen")
-        bench.release.set()
-        await recovered_at(engine, run, 1)
-        async with engine.worker():
-            await completed(engine, run)
-        execution = (await engine.executions(run))["w"]
-        assert (bench.looked, execution.attempts, execution.decision_id) == (["start", "start"], 2, "dec")
-
-
 async def test_i3_a_call_that_was_stopped_and_never_closed_is_unknown(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I3: a handler that an interrupt or a termination stopped is asked about, with its partial output, and not started again."""
+    """I3: a handler that an interrupt or a termination stopped is asked about, with its partial output, and not started again.
+
+    A person's word that it did not happen starts it again once, though the workflow was lost with the word.
+    """
     async with stack(client, sqlite, working(bench), model=ListModel(says(WORK), DONE), working=False) as engine:
         async with engine.worker(graceful_shutdown_seconds=0):
             run = await engine.start()
@@ -237,16 +226,22 @@ async def test_i3_a_call_that_was_stopped_and_never_closed_is_unknown(
         await recovered_at(engine, run, 1)
         async with engine.worker():
             outcome = await engine.request(run, kind="outcome")
-            execution = (await engine.executions(run))["w"]
-            assert (execution.state, execution.partial_output, execution.attempts) == ("unknown", "half", 1)
-            await engine.decide(outcome, "respond", outcome="tell_model")
-            await completed(engine, run)
+        execution = (await engine.executions(run))["w"]
+        assert (execution.state, execution.partial_output, execution.attempts) == ("unknown", "half", 1)
         assert bench.looked == ["start"]
+        await lose(engine, run)
+        await engine.record(outcome, "respond", decision_id="dec", outcome="did_not_happen")
+        bench.release.set()
+        await recovered_at(engine, run, 1)
+        async with engine.worker():
+            await completed(engine, run, times=2)
+        execution = (await engine.executions(run))["w"]
+        assert (bench.looked, execution.attempts, execution.decision_id) == (["start", "start"], 2, "dec")
 
 
 @pytest.mark.parametrize("rest", ["answers", "goes_on_wrong"])
 async def test_a_run_lost_between_steps_continues_with_the_next(
-    client: Client, database: Database, bench: Bench, rest: str
+    client: Client, sqlite: Database, bench: Bench, rest: str
 ) -> None:
     """The closed steps remain, and so does the count of malformed responses in a row.
 
@@ -255,7 +250,7 @@ async def test_a_run_lost_between_steps_continues_with_the_next(
     wrong = says(call("nope", "{}"))
     before = [wrong, wrong]
     model = stopping_at(bench, before, [DONE] if rest == "answers" else [wrong])
-    async with stack(client, database, bench.look, model=model) as engine:
+    async with stack(client, sqlite, bench.look, model=model) as engine:
         run = await engine.start()
         await bench.started.wait()
         await lose(engine, run)
@@ -312,9 +307,9 @@ async def test_a_paused_run_stays_paused(client: Client, sqlite: Database, bench
 
 
 async def test_i5_everything_continues_when_temporal_has_lost_its_database(
-    client: Client, fresh: Client, database: Database, bench: Bench
+    client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I5: on an empty server, parent, sub-agent, half a quorum and an edited call continue as they were.
+    """I5: where Temporal knows no run, parent, sub-agent, half a quorum and an edited call continue as they were.
 
     The child's run and its request are the same as before.
     """
@@ -326,31 +321,32 @@ async def test_i5_everything_continues_when_temporal_has_lost_its_database(
     rule = {"name": "two", "verdict": "ask", "tools": ["pay"], "quorum": 2}
     policy = Policy(rule=[Rule.model_validate(rule)])
     tools = (sub_agent(helper), bench.look)
-    async with stack(client, database, *tools, model=models, policy=policy, working=False) as engine:
+    async with stack(client, sqlite, *tools, model=models, policy=policy, working=False) as engine:
         async with engine.worker():
             run = await engine.start()
             child = await engine.child(run, "d")
             request = await engine.request(child)
             await engine.decide(request, "approve", by=ANN)
             await until(lambda: result_of(engine, run, "l"), "result of the call beside it")
-        async with moved(engine, fresh) as elsewhere:
-            lost = await recover_runs.lost_runs(elsewhere.services)
+        await forgotten(engine, run, child)
+        async with engine.worker():
+            lost = await recover_runs.lost_runs(engine.services)
             assert [(each.run_id, each.workflow, each.below) for each in lost] == [(run.id, "absent", (child.id,))]
             # Naming the sub-agent's run means the tree.
-            reports = await recover(elsewhere, child.id)
+            reports = await recover(engine, child.id)
             assert reports == [RunReport(run_id=run.id, outcome="recovered", step=1)]
-            assert await recover_runs.lost_runs(elsewhere.services) == []
-            assert (await elsewhere.event(child, "run.recovered")).payload["step"] == 2
-            await until(lambda: is_open(elsewhere, child), "workflow of the sub-agent's run")
+            assert await recover_runs.lost_runs(engine.services) == []
+            assert (await engine.event(child, "run.recovered")).payload["step"] == 2
+            await until(lambda: is_open(engine, child), "workflow of the sub-agent's run")
             with pytest.raises(ConflictError):
-                await elsewhere.decide(request, "approve", by=ANN)
-            await elsewhere.decide(request, "approve", by=BOB)
-            await completed(elsewhere, run)
-            await completed(elsewhere, child)
+                await engine.decide(request, "approve", by=ANN)
+            await engine.decide(request, "approve", by=BOB)
+            await completed(engine, run)
+            await completed(engine, child)
             assert (bench.paid, sorted(bench.looked)) == ([5], ["x", "y"])
             answer = {"answer": "Paid.", "agent": "helper", "run_id": child.id}
-            assert (await elsewhere.results(run))["d"] == Ok(value=answer)
-            async with database.read() as conn:
+            assert (await engine.results(run))["d"] == Ok(value=answer)
+            async with sqlite.read() as conn:
                 assert len(await runs.page(conn, limit=9)) == 2
 
 
@@ -380,14 +376,3 @@ async def test_a_sub_agent_that_stopped_with_its_parent_is_not_started_again(
         result = (await engine.results(run))["d"]
         assert isinstance(result, Failure)
         assert (result.fields["run_id"], bench.paid) == (child.id, [])
-
-
-async def test_a_run_of_an_unpublished_agent_is_left(client: Client, sqlite: Database) -> None:
-    """It says what is missing, and can be recovered when it is there."""
-    async with stack(client, sqlite, model=ListModel(DONE), working=False) as engine:
-        run = await engine.start()
-        await lose(engine, run)
-        async with sqlite.write() as conn:
-            await conn.execute(agents_table.delete())
-        (report,) = await recover(engine)
-        assert (report.outcome, "'agent'" in report.detail) == ("not_published", True)
