@@ -134,6 +134,7 @@ async def test_i5_a_run_from_before_encryption_continues_after_it(client: Client
         async with engine.worker():
             run = await engine.start()
             await engine.request(run)
+            await engine.idle(run)
         await encrypted(sqlite)
         later = Stack(with_keys_of(client, sqlite), sqlite, engine.engine, engine.task_queue)
         async with later.worker():

@@ -391,6 +391,7 @@ async def test_i6_an_edit_does_not_walk_past_the_terms_of_the_edited_call(
                     "quorum": 2,
                     "starter_may_decide": False,
                     "risk": "high",
+                    "grace_seconds": 0,
                 }
             ),
             Rule(name="small", verdict="ask", tools=["pay"]),

@@ -161,7 +161,7 @@ async def test_i4_an_approval_that_was_taken_back_is_never_redeemed(
 
 async def test_i5_a_worker_that_dies_in_the_grace_loses_nothing(client: Client, sqlite: Database, bench: Bench) -> None:
     """I5: with no worker the approval can be taken back, and the next worker asks again and then runs what is approved."""
-    async with stack(client, sqlite, bench.pay, model=paying(), policy=with_grace(2), working=False) as engine:
+    async with stack(client, sqlite, bench.pay, model=paying(), policy=with_grace(1), working=False) as engine:
         async with engine.worker():
             run = await engine.start()
             first = await engine.request(run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from support.engine.stack import ListModel, Stack, call, says, stack
 from support.programs.poisoned_worker import Payment, losses
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
 from temporalio.testing import ActivityEnvironment
 
 from turngate import tool
@@ -62,7 +63,11 @@ def assert_given_up(run: Run, place: str) -> None:
 
 async def kills(engine: Stack, directory: Path, killer: Run, others: Sequence[Run]) -> None:
     """A call that kills every worker that plans it ends its run; runs that were planned beside it continue."""
+    await engine.busy(killer)
     await engine.hurry(killer)
+    for other in others:
+        with suppress(RPCError):  # it was planned before the first worker was lost
+            await engine.hurry(other, heartbeat_seconds=2)
     assert_given_up(await engine.ended(killer, SECONDS), "the plan of step 1")
     assert 0 < losses(directory, "kill") <= 5, "a worker that was lost before it judged counts, too"
     repeated = [event for event in await engine.events(killer) if event.type == "attempt.repeated"]
@@ -77,6 +82,7 @@ async def freezes(engine: Stack, directory: Path, run: Run) -> None:
     request = await engine.request(run)
     (directory / "freeze").touch()
     await engine.decide(request, "approve")
+    await engine.busy(run)
     await engine.hurry(run, retry_ms=700)  # by then the frozen one is gone, or it would take the next attempt
     ended = await engine.ended(run, SECONDS)
     assert_given_up(ended, "the start of call")

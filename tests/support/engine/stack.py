@@ -317,15 +317,21 @@ class Stack(EngineHarness):
 
         await until(look, f"idle workflow of {run.id}")
 
-    async def hurry(self, run: runs.Run, *, retry_ms: int = 100) -> None:
-        """Once an activity of the run is pending: miss its heartbeats after a second, and try it again soon."""
+    async def busy(self, run: runs.Run) -> None:
+        """Wait until an activity of the run is pending."""
 
         async def look() -> bool:
             return bool((await self.workflow(run).describe()).raw_description.pending_activities)
 
         await until(look, f"pending activity of {run.id}")
+
+    async def hurry(self, run: runs.Run, *, heartbeat_seconds: int = 1, retry_ms: int = 100) -> None:
+        """Miss heartbeats of the run's pending activities after so long, and try these again soon.
+
+        Raises RPCError when none is pending.
+        """
         options = ActivityOptions()
-        options.heartbeat_timeout.FromSeconds(1)
+        options.heartbeat_timeout.FromSeconds(heartbeat_seconds)
         options.retry_policy.initial_interval.FromMilliseconds(retry_ms)
         options.retry_policy.maximum_interval.FromMilliseconds(retry_ms)
         paths = ["heartbeat_timeout", "retry_policy.initial_interval", "retry_policy.maximum_interval"]
