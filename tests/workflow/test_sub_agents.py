@@ -19,7 +19,6 @@ from turngate.activities.call_model import CallModel
 from turngate.activities.close_step import CloseStep
 from turngate.activities.run_tool import RunTool
 from turngate.approvals_api.runs import start
-from turngate.approvals_api.runs import views as run_views
 from turngate.domain.contract import CallModelInput, CloseStepInput, RunToolInput
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import ModelResponse, user_message
@@ -75,19 +74,25 @@ async def request_row(engine: Stack, request: requests.Request) -> requests.Requ
     return row
 
 
-async def test_i10_a_sub_agent_answers_a_call_by_a_run_of_its_own(
+async def test_i5_i8_i10_a_sub_agent_answers_a_call_by_a_run_of_its_own(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """Own instructions, tools, model and conversation; its gate is in the one inbox; its answer is the call's result.
 
-    I10: who started the parent may not decide the child's call under a rule that bars the starter.
+    I5: parent and child continue with another worker. I8: no content enters the history of either workflow. I10: who
+    started the parent may not decide the child's call under a rule that bars the starter.
     """
-    models, helper = paying(), sub_agent(agent_of("helper", bench.pay))
+    above = Script(says("Secret thought.", call("helper", '{"task": "Secret task."}', "d")), says("Secret end."))
+    below = Script(says("Secret plan.", call("pay", '{"cents": 424242}', "p")), says("Secret answer."))
+    models, helper = Cast(test=above, helper=below), sub_agent(agent_of("helper", bench.pay))
     policy = Policy(rule=[Rule(name="four-eyes", verdict="ask", tools=["pay"], starter_may_decide=False)])
-    async with stack(client, sqlite, helper, model=models, policy=policy) as engine:
-        run = await engine.start("Please pay.", by=STARTER)
-        child = await engine.child(run, "d")
-        request = await engine.request(child)
+    async with stack(client, sqlite, helper, model=models, policy=policy, working=False) as engine:
+        async with engine.worker():
+            run = await engine.start("Secret request.", by=STARTER)
+            child = await engine.child(run, "d")
+            request = await engine.request(child)
+            await engine.idle(run)
+            await engine.idle(child)
         assert (request.path, request.agent, request.run_id) == ("agent/helper", "helper", child.id)
         async with sqlite.read() as conn:
             inbox = await requests.page(conn, limit=10)
@@ -96,32 +101,36 @@ async def test_i10_a_sub_agent_answers_a_call_by_a_run_of_its_own(
         assert delegated is not None
         assert delegated.child_run_id == child.id
         assert (child.parent_run_id, child.parent_tool_call_id, child.path) == (run.id, "d", "agent/helper")
-        assert (child.task, child.started_by) == ("Pay 5 cents.", "starter")
+        assert (child.task, child.started_by) == ("Secret task.", "starter")
         assert child.conversation_id != run.conversation_id
         with pytest.raises(ForbiddenError):
             await engine.decide(request, "approve", by=STARTER)
-        await engine.decide(request, "approve", by=OPERATOR)
-        assert (await engine.ended(run)).status == "completed"
-        assert (await engine.ended(child)).status == "completed"
-        assert bench.paid == [5]
-        assert (await engine.results(run))["d"] == answered(child)
+        async with engine.worker():
+            await engine.decide(request, "edit", by=OPERATOR, args='{"cents": 454545}', message="Secret reason.")
+            assert (await engine.ended(run)).status == "completed"
+            assert (await engine.ended(child)).status == "completed"
+            for each in (run, child):
+                await engine.closed(each)
+        assert bench.paid == [454_545]
+        assert (await engine.results(run))["d"] == answered(child, "Secret answer.")
         assert (await engine.executions(run))["d"].state == "succeeded"
-        parent, below = (models.resolve(f"scripted:{name}") for name in ("test", "helper"))
-        assert isinstance(parent, Script)
-        assert isinstance(below, Script)
-        assert [message.text for message in below.seen[0].messages] == ["You are helper.", "Pay 5 cents."]
-        assert [[each.name for each in seen.tools] for seen in (below.seen[0], parent.seen[0])] == [
-            ["pay"],
-            ["helper"],
-        ]
-        assert [message.role for message in await engine.history(child)] == ["user", "assistant", "tool", "assistant"]
-        assert [message.role for message in await engine.history(run)] == ["user", "assistant", "tool", "assistant"]
+        assert [message.text for message in below.seen[0].messages] == ["You are helper.", "Secret task."]
+        assert [[each.name for each in seen.tools] for seen in (below.seen[0], above.seen[0])] == [["pay"], ["helper"]]
+        for each in (run, child):
+            roles = [message.role for message in await engine.history(each)]
+            assert roles == ["user", "assistant", "tool", "assistant"]
         started = await engine.event(run, "execution.started")
         assert started.payload["child_run_id"] == child.id
         begun = await engine.event(child, "run.started")
         assert begun.payload["parent_run_id"] == run.id
         # The other order deadlocks on PostgreSQL: with the child's event the counter is taken, and then the parent's row.
         assert started.seq < begun.seq
+        for each in (run, child):
+            recorded = (await engine.workflow(each).fetch_history()).events
+            history = b"".join(event.SerializeToString() for event in recorded)
+            assert child.id.encode() in history
+            for secret in (b"Secret", b"424242", b"454545"):
+                assert secret not in history
 
 
 async def test_an_ask_on_the_sub_agent_gates_its_start_and_an_edit_is_what_it_reads(
@@ -138,15 +147,6 @@ async def test_an_ask_on_the_sub_agent_gates_its_start_and_an_edit_is_what_it_re
         await engine.ended(run)
         assert (await engine.child(run, "d")).task == "Pay nothing."
         assert (await engine.history(run))[2].results[0].edited_input == '{"task": "Pay nothing."}'
-
-
-async def test_a_sub_agent_may_finish_by_a_control_call(client: Client, sqlite: Database) -> None:
-    """The answer its ``finish`` gives is the call's result."""
-    models = cast(says(call("finish", '{"answer": "Nothing to pay."}')))
-    async with stack(client, sqlite, sub_agent(agent_of("helper", finish)), model=models) as engine:
-        run = await engine.start()
-        await engine.ended(run)
-        assert (await engine.results(run))["d"] == answered(await engine.child(run, "d"), "Nothing to pay.")
 
 
 async def test_i3_a_sub_agent_that_failed_after_it_paid(client: Client, sqlite: Database, bench: Bench) -> None:
@@ -180,48 +180,54 @@ async def test_i3_a_sub_agent_that_failed_after_it_paid(client: Client, sqlite: 
 
 
 async def test_i9_a_sub_agent_that_fails_is_a_result(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I9: its own step limit, a model that refuses it: the parent reads which and continues."""
-    looking = says(call("look", '{"name": "x"}'))
-    refused = ListModel(ModelError("the provider refused the key", error_class="authentication", retryable=False))
-    for models, error_class in (
-        (cast(looking), "step_cap"),
-        (Cast(test=cast().resolve("test"), helper=refused), "authentication"),
-    ):
-        helper = agent_of("helper", bench.look, limits=Limits(steps=2))
-        async with stack(client, sqlite, sub_agent(helper), model=models) as engine:
-            run = await engine.start()
-            assert (await engine.ended(run)).status == "completed"
-            child = await engine.child(run, "d")
-            assert (child.status, child.error_class) == ("failed", error_class)
-            result = (await engine.results(run))["d"]
-            assert isinstance(result, Failure)
-            assert result.kind == "agent_failed"
-            assert result.fields == {"run_id": child.id, "error_class": error_class}
-            assert child.reason in result.reason
-            assert (await engine.executions(run))["d"].state == "failed"
-            assert await engine.closed(child) == WorkflowExecutionStatus.FAILED
-    assert len(bench.looked) == 2
+    """I9: its own step limit, a model that refuses it, a ``brief`` that raises: the parent reads which and continues.
 
-
-async def test_i9_a_task_that_cannot_be_written_is_a_result(client: Client, sqlite: Database) -> None:
-    """I9: a ``brief`` that raises starts no run, the parent reads that, and the exception is only logged."""
+    The one whose task can't be written starts no run, and the exception is only logged.
+    """
 
     def brief(params: Amount) -> str:
         raise RuntimeError(f"secret {params.cents}")
 
-    helper = sub_agent(agent_of("helper"), params=Amount, brief=brief)
-    step = says(call("helper", '{"cents": 5}', "d"))
-    async with stack(client, sqlite, helper, model=cast(parent=Script(step, says("Oh.")))) as engine:
+    capped = agent_of("capped", bench.look, limits=Limits(steps=2))
+    tools = [
+        sub_agent(capped),
+        sub_agent(agent_of("refused")),
+        sub_agent(agent_of("unwritten"), params=Amount, brief=brief),
+    ]
+    step = says(
+        call("capped", '{"task": "Look."}', "c"),
+        call("refused", '{"task": "Go."}', "r"),
+        call("unwritten", '{"cents": 5}', "u"),
+    )
+    refusal = ModelError("the provider refused the key", error_class="authentication", retryable=False)
+    models = Cast(
+        test=Script(step, says("Oh.")),
+        capped=Script(says(call("look", '{"name": "x"}'))),
+        refused=ListModel(refusal),
+        unwritten=Script(says("never")),
+    )
+    async with stack(client, sqlite, *tools, model=models) as engine:
         run = await engine.start()
         assert (await engine.ended(run)).status == "completed"
-        result = (await engine.results(run))["d"]
-        assert isinstance(result, Failure)
-        assert (result.kind, "secret" in result.reason) == ("execution_error", False)
-        assert (await engine.executions(run))["d"].state == "failed"
+        results, executed = await engine.results(run), await engine.executions(run)
+        assert {executed[each].state for each in "cru"} == {"failed"}
+        for call_id, error_class in (("c", "step_cap"), ("r", "authentication")):
+            child, result = await engine.child(run, call_id), results[call_id]
+            assert (child.status, child.error_class) == ("failed", error_class)
+            assert isinstance(result, Failure)
+            assert result.kind == "agent_failed"
+            assert result.fields == {"run_id": child.id, "error_class": error_class}
+            assert child.reason in result.reason
+            assert await engine.closed(child) == WorkflowExecutionStatus.FAILED
+        assert isinstance(results["u"], Failure)
+        assert (results["u"].kind, "secret" in results["u"].reason) == ("execution_error", False)
+        async with sqlite.read() as conn:
+            assert len(await runs.page(conn, limit=9)) == 3
+    assert len(bench.looked) == 2
 
 
 async def test_a_sub_agents_long_answer_is_clipped_and_can_be_read_on(client: Client, sqlite: Database) -> None:
-    """The parent gets head and tail within its own limit, and reads the rest with ``read_result``."""
+    """The parent gets head and tail of what ``finish`` gives, within its own limit, and reads on with ``read_result``."""
     words = " ".join(f"word{number}" for number in range(2_000))
 
     async def read_on(request: ModelRequest) -> ModelResponse:
@@ -230,10 +236,9 @@ async def test_a_sub_agents_long_answer_is_clipped_and_can_be_read_on(client: Cl
         arguments = {"result_id": clipped.value["result_id"], "offset": 8_000, "limit": 500}
         return says(call("read_result", json.dumps(arguments), "r"))
 
-    models = cast(says(words), parent=Script(DELEGATE, read_on, says("Done.")))
-    async with stack(
-        client, sqlite, sub_agent(agent_of("helper")), model=models, limits=Limits(result_chars=1_000)
-    ) as engine:
+    finished = says(call("finish", json.dumps({"answer": words})))
+    models, limits = cast(finished, parent=Script(DELEGATE, read_on, says("Done."))), Limits(result_chars=1_000)
+    async with stack(client, sqlite, sub_agent(agent_of("helper", finish)), model=models, limits=limits) as engine:
         run = await engine.start()
         assert (await engine.ended(run)).status == "completed"
         results = await engine.results(run)
@@ -243,38 +248,54 @@ async def test_a_sub_agents_long_answer_is_clipped_and_can_be_read_on(client: Cl
         assert len(results["r"].value["text"]) == 500
 
 
+def three_deep(bench: Bench) -> tuple[Tool, Cast]:
+    """A tool ``middle`` whose agent calls ``leaf``, which pays while it does something slow."""
+    middle = agent_of("middle", sub_agent(agent_of("leaf", bench.slow, bench.pay)))
+    models = Cast(
+        test=Script(says(call("middle", '{"task": "1"}', "m")), says("Top done.")),
+        middle=Script(says(call("leaf", '{"task": "2"}', "l")), says("Middle done.")),
+        leaf=Script(says(call("slow", "{}", "s"), PAY), says("I continue.")),
+    )
+    return sub_agent(middle), models
+
+
 async def test_i1_interrupting_the_parent_interrupts_everything_below(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """I1: the child's tool is cancelled, its gate closed, the parent's call too; both conversations can continue."""
-    models = cast(says(call("slow", "{}", "s"), PAY), says("I continue."))
-    async with stack(client, database, sub_agent(agent_of("helper", bench.slow, bench.pay)), model=models) as engine:
+    """I1: three deep, the tool at work is cancelled, the gate is closed, and all runs end, from the deepest up.
+
+    Each of their calls is closed, and the conversations can continue.
+    """
+    top, models = three_deep(bench)
+    async with stack(client, database, top, model=models) as engine:
         run = await engine.start()
-        child = await engine.child(run, "d")
-        request = await engine.request(child)
+        middle = await engine.child(run, "m")
+        leaf = await engine.child(middle, "l")
+        request = await engine.request(leaf)
+        assert request.path == "agent/middle/leaf"
         await asyncio.wait_for(bench.started.wait(), 60)
         await engine.interrupt(run, "wrong branch")
-        assert (await engine.ended(run)).status == "interrupted"
-        ended = await engine.ended(child)
-        assert (ended.status, ended.reason) == ("interrupted", "wrong branch")
+        family = [leaf, middle, run]
+        ended = [await engine.ended(each) for each in family]
+        assert [(each.status, each.reason) for each in ended] == [("interrupted", "wrong branch")] * 3
         assert bench.cancelled.is_set()
         assert (await request_row(engine, request)).status == "cancelled"
         with pytest.raises(GoneError):
             await engine.decide(request, "approve")
-        below, above = await engine.results(child), (await engine.results(run))["d"]
+        below, above = await engine.results(leaf), (await engine.results(run))["m"]
         assert isinstance(above, Failure)
-        assert (above.kind, above.fields["interrupted_by"], above.fields["started"]) == (
-            "interrupted",
-            "operator",
-            True,
-        )
+        interrupted = above.kind, above.fields["interrupted_by"], above.fields["started"]
+        assert interrupted == ("interrupted", "operator", True)
         assert (below["s"].fields["partial_output"], below["s"].fields["interrupted_by"]) == ("half done", "operator")
         assert (below["p"].kind, below["p"].fields["started"]) == ("interrupted", False)
-        assert (await end_of(engine, child)).seq < (await end_of(engine, run)).seq
+        ends = [(await end_of(engine, each)).seq for each in family]
+        assert ends == sorted(ends)
         assert bench.paid == []
-        for agent, conversation in (("agent", run.conversation_id), ("helper", child.conversation_id)):
+        for each in family:
+            assert is_reconciled(await engine.history(each))
+        for agent, conversation in (("agent", run.conversation_id), ("leaf", leaf.conversation_id)):
             following = await engine.start("continue", agent=agent, conversation_id=conversation)
-            model = models.resolve("test" if agent == "agent" else "helper")
+            model = models.resolve("test" if agent == "agent" else agent)
             assert isinstance(model, Script)
             await until(lambda seen=model.seen: asyncio.sleep(0, len(seen) > 1), "next request")
             assert is_reconciled(model.seen[1].messages[1:])
@@ -343,55 +364,6 @@ async def test_interrupting_the_child_alone_is_a_result_the_parent_reads(
         assert (await engine.history(run))[-1].text == "Done."
 
 
-def three_deep(bench: Bench) -> tuple[Tool, Cast]:
-    """A tool ``middle`` whose agent calls ``leaf``, which pays."""
-    middle = agent_of("middle", sub_agent(agent_of("leaf", bench.pay)))
-    models = Cast(
-        test=Script(says(call("middle", '{"task": "1"}', "m")), says("Top done.")),
-        middle=Script(says(call("leaf", '{"task": "2"}', "l")), says("Middle done.")),
-        leaf=Script(says(PAY), says("Leaf done.")),
-    )
-    return sub_agent(middle), models
-
-
-@pytest.mark.exhaustive
-async def test_a_gate_three_agents_deep(client: Client, sqlite: Database, bench: Bench) -> None:
-    """Its request names the whole way down; the answers come up one by one."""
-    top, models = three_deep(bench)
-    async with stack(client, sqlite, top, model=models) as engine:
-        run = await engine.start()
-        middle = await engine.child(run, "m")
-        leaf = await engine.child(middle, "l")
-        request = await engine.request(leaf)
-        assert request.path == "agent/middle/leaf"
-        await engine.decide(request, "approve")
-        await engine.ended(run)
-        assert (await engine.results(run))["m"].value["answer"] == "Middle done."
-        assert (await engine.results(middle))["l"].value["answer"] == "Leaf done."
-        assert bench.paid == [5]
-        async with sqlite.read() as conn:
-            detail = await run_views.run_detail(conn, leaf.id)
-        assert (detail.final_text, detail.parent.run_id) == ("Leaf done.", middle.id)
-
-
-async def test_i1_an_interrupt_reaches_three_agents_deep(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I1: all three runs end as interrupted, from the deepest up, each with every call closed."""
-    top, models = three_deep(bench)
-    async with stack(client, sqlite, top, model=models) as engine:
-        run = await engine.start()
-        middle = await engine.child(run, "m")
-        leaf = await engine.child(middle, "l")
-        request = await engine.request(leaf)
-        await engine.interrupt(run)
-        family = [leaf, middle, run]
-        assert [(await engine.ended(each)).status for each in family] == ["interrupted"] * 3
-        ends = [(await end_of(engine, each)).seq for each in family]
-        assert ends == sorted(ends)
-        assert (await request_row(engine, request)).status == "cancelled"
-        for each in family:
-            assert is_reconciled(await engine.history(each))
-
-
 @pytest.mark.exhaustive
 async def test_agents_that_call_each_other_are_stopped_at_the_fifth(client: Client, sqlite: Database) -> None:
     """Two agents that name each other go five deep; the last must do the task itself, and all of them complete."""
@@ -440,23 +412,6 @@ async def test_two_children_at_once(client: Client, sqlite: Database, bench: Ben
         assert [part.tool_call_id for part in (await engine.history(run))[2].results] == ["d1", "d2"]
 
 
-async def test_i5_a_worker_restart_while_the_child_waits(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I5: parent and child continue where they were, with another worker."""
-    options = {"model": paying(), "working": False}
-    async with stack(client, sqlite, sub_agent(agent_of("helper", bench.pay)), **options) as engine:
-        async with engine.worker():
-            run = await engine.start()
-            child = await engine.child(run, "d")
-            request = await engine.request(child)
-            await engine.idle(run)
-            await engine.idle(child)
-        async with engine.worker():
-            await engine.decide(request, "approve")
-            assert (await engine.ended(run)).status == "completed"
-        assert (await engine.results(run))["d"] == answered(child)
-        assert bench.paid == [5]
-
-
 async def recorded_child(engine: Stack) -> tuple[runs.Run, runs.Run]:
     """Leave what a crash leaves between recording the child and starting it: its row, and no workflow of it."""
     run = await engine.start()
@@ -485,11 +440,11 @@ async def test_i5_only_its_parent_starts_a_sub_agents_run(client: Client, sqlite
 
 
 async def test_a_child_that_was_recorded_and_never_started_ends_with_its_parent(
-    client: Client, database: Database, bench: Bench
+    client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """An interrupt between the two leaves no run that lives forever, and no conversation that is occupied forever."""
     options = {"model": paying(), "working": False}
-    async with stack(client, database, sub_agent(agent_of("helper", bench.pay)), **options) as engine:
+    async with stack(client, sqlite, sub_agent(agent_of("helper", bench.pay)), **options) as engine:
         run, child = await recorded_child(engine)
         await engine.workflow(run).terminate()
         await engine.interrupt(run)
@@ -499,28 +454,8 @@ async def test_a_child_that_was_recorded_and_never_started_ends_with_its_parent(
         assert [(await engine.ended(each)).status for each in (run, child)] == ["interrupted"] * 2
         assert (await end_of(engine, child)).payload["by"] == "operator"
         assert (await engine.results(run))["d"].kind == "interrupted"
-        async with database.read() as conn:
+        async with sqlite.read() as conn:
             assert await runs.live_of_conversation(conn, child.conversation_id) is None
-
-
-@pytest.mark.exhaustive
-async def test_cancelling_the_parents_workflow_is_an_interrupt_of_both(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """Cancelled past our API while a child works: its tool dies, the child ends first, and both are closed."""
-    models = cast(says(call("slow", "{}", "s"), PAY), says("never"))
-    async with stack(client, sqlite, sub_agent(agent_of("helper", bench.slow, bench.pay)), model=models) as engine:
-        run = await engine.start()
-        child = await engine.child(run, "d")
-        await engine.request(child)
-        await asyncio.wait_for(bench.started.wait(), 60)
-        await engine.workflow(run).cancel()
-        assert [(await engine.ended(each)).status for each in (run, child)] == ["interrupted"] * 2
-        assert bench.cancelled.is_set()
-        assert (await end_of(engine, child)).seq < (await end_of(engine, run)).seq
-        assert (await engine.results(run))["d"].kind == "interrupted"
-        assert is_reconciled(await engine.history(run))
-        assert is_reconciled(await engine.history(child))
 
 
 @pytest.mark.exhaustive
@@ -609,10 +544,9 @@ async def test_a_child_whose_own_workflow_is_terminated_is_a_result(
 
 
 async def delegated_bytes(engine: Stack, conversation_id: str | None) -> tuple[int, int]:
-    """Run one delegated, gated turn; return the bytes of the parent's and the child's history."""
+    """Run one delegated turn; return the bytes of the parent's and the child's history."""
     run = await engine.start(conversation_id=conversation_id)
     child = await engine.child(run, "d")
-    await engine.decide(await engine.request(child), "approve")
     await engine.ended(run)
     sizes: list[int] = []
     for each in (run, child):
@@ -623,33 +557,7 @@ async def delegated_bytes(engine: Stack, conversation_id: str | None) -> tuple[i
     return sizes[0], sizes[1]
 
 
-async def test_i8_no_content_enters_the_history_of_parent_or_child(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """I8: neither the task nor the answer nor what the child did is in either workflow's history."""
-    step = says("Secret thought.", call("helper", '{"task": "Secret task."}', "d"))
-    models = cast(
-        says("Secret plan.", call("pay", '{"cents": 424242}', "p")),
-        says("Secret answer."),
-        parent=Script(step, says("Secret end.")),
-    )
-    async with stack(client, sqlite, sub_agent(agent_of("helper", bench.pay)), model=models) as engine:
-        run = await engine.start("Secret request.")
-        child = await engine.child(run, "d")
-        await engine.decide(await engine.request(child), "edit", args='{"cents": 454545}', message="Secret reason.")
-        await engine.ended(run)
-        for each in (run, child):
-            await engine.closed(each)
-            recorded = (await engine.workflow(each).fetch_history()).events
-            history = b"".join(event.SerializeToString() for event in recorded)
-            assert child.id.encode() in history
-            for secret in (b"Secret", b"424242", b"454545"):
-                assert secret not in history
-
-
-async def test_i8_history_bytes_do_not_grow_with_conversation_or_task(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
+async def test_i8_history_bytes_do_not_grow_with_conversation_or_task(client: Client, sqlite: Database) -> None:
     """I8: a delegated turn costs parent and child the same history after 40 earlier messages and with a long task."""
 
     async def delegate(request: ModelRequest) -> ModelResponse:
@@ -659,8 +567,8 @@ async def test_i8_history_bytes_do_not_grow_with_conversation_or_task(
     async with sqlite.write() as conn:
         earlier = [user_message("x" * 200) if number % 2 == 0 else says("x" * 200).message for number in range(40)]
         await messages.create_with_past(conn, "long", earlier)
-    models = cast(says(PAY), says("Paid."), parent=Script(delegate, says("Done.")))
-    async with stack(client, sqlite, sub_agent(agent_of("helper", bench.pay)), model=models) as engine:
+    models = cast(says("Paid."), parent=Script(delegate, says("Done.")))
+    async with stack(client, sqlite, sub_agent(agent_of("helper")), model=models) as engine:
         short = await delegated_bytes(engine, None)
         long = await delegated_bytes(engine, "long")
         for before, after in zip(short, long, strict=True):
