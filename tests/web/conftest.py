@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -431,17 +432,13 @@ class Windows:
     idle: dict[str, list[Page]] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
 
-    async def context(self, key: str, operator: str, at: Site, options: dict[str, Any]) -> BrowserContext:
-        if key in self.contexts:
-            return self.contexts[key]
-        context = await self.browser.new_context(base_url=at.url, **options)
-        context.set_default_timeout(30_000)
-        if operator:
-            cookie = {"name": SESSION_COOKIE, "value": await at.session(operator), "url": at.url, "httpOnly": True}
-            await context.add_cookies([cookie])
+    async def context(self, key: str, at: Site, options: dict[str, Any]) -> BrowserContext:
+        if key not in self.contexts:
+            context = await self.browser.new_context(base_url=at.url, **options)
+            context.set_default_timeout(30_000)
             self.contexts[key] = context
             self.idle[key] = []
-        return context
+        return self.contexts[key]
 
     async def take(self, key: str, context: BrowserContext) -> Page:
         if idle := self.idle.get(key):
@@ -470,6 +467,14 @@ class Windows:
             await self.contexts.pop(key).close()
 
 
+async def log_in(context: BrowserContext, at: Site, operator: str) -> None:
+    """Let a person use a context from now on; no one if the name is empty."""
+    await context.clear_cookies()
+    if operator:
+        cookie = {"name": SESSION_COOKIE, "value": await at.session(operator), "url": at.url, "httpOnly": True}
+        await context.add_cookies([cookie])
+
+
 SCREEN = {"width": 1280, "height": 720}
 
 
@@ -485,12 +490,19 @@ async def open_page(windows: Windows, site: Site) -> AsyncIterator[OpenPage]:
     A test that changes its window for good (by an init script, a route) closes it.
     """
     opened: list[tuple[str, Site, Page]] = []
+    people: dict[str, str] = {}
 
     async def open_one(
         path: str = "/", *, operator: str = "ada", at: Site = site, viewport: Any = SCREEN, **options: Any
     ) -> Page:
-        key = repr((operator, at.url, sorted(options.items())))
-        page = await windows.take(key, await windows.context(key, operator, at, options))
+        # A person has a context of their own beside another's, which a later test gives to someone else.
+        numbers = (repr((at.url, sorted(options.items()), number)) for number in itertools.count())
+        key = next(each for each in numbers if people.get(each, operator) == operator)
+        context = await windows.context(key, at, options)
+        if key not in people:
+            people[key] = operator
+            await log_in(context, at, operator)
+        page = await windows.take(key, context)
         opened.append((key, at, page))
         if viewport != SCREEN:
             await page.set_viewport_size(viewport)
@@ -501,12 +513,8 @@ async def open_page(windows: Windows, site: Site) -> AsyncIterator[OpenPage]:
 
     yield open_one
     for key, at, page in opened:
-        if page.is_closed():
-            continue
-        if at.is_shared and key in windows.contexts:
+        if at.is_shared and not page.is_closed():
             await windows.park(key, page)
-        elif key not in windows.contexts:
-            await page.context.close()
     for at in {at.url: at for _key, at, _page in opened if not at.is_shared}.values():
         await windows.leave(at)
     complaints = windows.complaints.copy()

@@ -16,24 +16,20 @@ from turngate.store.live.deltas import DeltaBatch
 BUSY = "#main.settling"
 
 
-async def test_the_inbox_fills_by_itself(site, open_page):
-    """A new request appears in list, badge and title without a reload."""
-    page = await open_page("/")
-    request = await site.gated("refund", '{"order": "live", "cents": 1}')
-    await expect(page.locator(f'a[href="/requests/{request.id}"]')).to_be_visible()
-    count = int(re.sub(r"\D", "", await page.locator("[data-badge]").inner_text()))
-    await expect(page).to_have_title(re.compile(rf"^\({count}\) Inbox"))
-
-
 async def test_a_dead_connection_is_noticed(site, quick_site, open_page):
     """A connection that carries nothing and was never closed: the page says so, sends nothing unchecked, and recovers."""
     request = await site.gated("shell", '{"argv": ["silent"]}')
     async with black_hole(quick_site.url) as hole:
         page = await open_page(f"/requests/{request.id}", at=replace(quick_site, url=hole.url))
+        await page.clock.install()
+        await page.add_init_script("AbortSignal.timeout = ((timeout) => () => timeout(500))(AbortSignal.timeout)")
+        async with page.expect_request(lambda each: "/events?" in each.url):
+            await page.reload()
         bar = page.locator("[data-link]")
         await expect(bar).to_be_hidden()
         hole.swallow()
         await site.stack.decide(request, "reject", message="no")
+        await page.clock.fast_forward(10_000)
         await expect(bar).to_have_text(
             re.compile(r"^Not connected since \d\d:\d\d \S+\. What you see may be out of date\."), use_inner_text=True
         )
@@ -42,6 +38,7 @@ async def test_a_dead_connection_is_noticed(site, quick_site, open_page):
             "Nothing was sent: the server does not answer."
         )
         hole.release()
+        await page.clock.fast_forward(10_000)
         await expect(page.locator("#decision")).to_contain_text("Rejected by operator")
         await expect(bar).to_be_hidden()
         await page.context.set_offline(True)
@@ -145,19 +142,6 @@ async def test_buttons_are_inert_just_after_a_swap(site, open_page):
     await page.get_by_role("button", name="Approve", exact=True).click()
     await expect(page.locator("#decision")).to_contain_text("Approved by ada")
     await site.ended(request)
-
-
-async def test_a_runs_page_follows_the_run(site, open_page):
-    """The timeline follows the run to its answer; what the reader opened stays open."""
-    request = await site.gated("refund", '{"order": "timeline", "cents": 1}')
-    page = await open_page(f"/runs/{request.run_id}")
-    await expect(page.locator(".title .chip")).to_have_text("running")
-    await page.locator("#details-1-1 > summary").click()
-    await site.stack.decide(request, "approve")
-    await expect(page.locator(".title .chip")).to_have_text("completed")
-    await expect(page.locator(".final")).to_contain_text("The answer is 42.")
-    await expect(page.locator("#details-1-1")).to_have_attribute("open", "")
-    await expect(page.locator("#call-1-1")).to_contain_text("succeeded")
 
 
 async def test_the_module_knows_every_event_type(site):

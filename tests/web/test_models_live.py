@@ -161,34 +161,34 @@ async def test_an_update_keeps_the_selection(site, open_page):
     await site.ended(request)
 
 
-async def test_a_screen_reader_announces_what_matters_once(site, open_page):
-    """It says that a person is needed, and how the run ended: no word for each step or update in between."""
-    request = await site.gated("refund", '{"order": "announced", "cents": 1}')
-    page = await open_page(f"/runs/{request.run_id}")
+async def test_a_runs_page_follows_the_run_to_its_answer(site, open_page):
+    """What the reader opened stays open, and the call that they read stays in its place below the answer that appears.
+
+    A screen reader announces what matters once: how the run ended, and no word for each step or update in between.
+    """
+    request = await site.gated("refund", '{"order": "followed", "cents": 1}')
+    page = await open_page(f"/runs/{request.run_id}", viewport={"width": 1000, "height": 300})
+    await expect(page.locator(".title .chip")).to_have_text("running")
+    await page.locator("#details-1-1 > summary").click()
     await page.evaluate(LISTEN)
     await send_message.send(
         site.stack.services, person("bob"), request.run_id, MessageOrder(input="Later.", while_running="queue")
     )
     await page.wait_for_selector("#waiting-title")
     assert await page.evaluate("window.announced") == []
-    await site.stack.decide(request, "approve")
-    await expect(page.locator(".final")).to_be_visible()
-    announced = await page.evaluate("window.announced")
-    assert announced[-1:] == ["The run is completed."]
-    assert announced[:-1] in ([], ["The run continues."])
-    await site.ended(request)
-
-
-async def test_a_call_stays_in_place_when_the_answer_comes_above_it(site, open_page):
-    """The agent's answer appears at the top of the page; the call that a person reads stays in its place on the screen."""
-    request = await site.gated("refund", '{"order": "anchored", "cents": 1}')
-    page = await open_page(f"/runs/{request.run_id}", viewport={"width": 1000, "height": 300})
     await page.locator("#call-1-1").evaluate("each => each.scrollIntoView({ block: 'start' })")
     top = "document.querySelector('#step-1').getBoundingClientRect().top"
     before = await page.evaluate(top)
     await site.stack.decide(request, "approve")
     await page.wait_for_selector("#main[data-status=completed] .final")
     assert abs(await page.evaluate(top) - before) < 2
+    await expect(page.locator(".title .chip")).to_have_text("completed")
+    await expect(page.locator(".final")).to_contain_text("The answer is 42.")
+    await expect(page.locator("#details-1-1")).to_have_attribute("open", "")
+    await expect(page.locator("#call-1-1")).to_contain_text("succeeded")
+    announced = await page.evaluate("window.announced")
+    assert announced[-1:] == ["The run is completed."]
+    assert announced[:-1] in ([], ["The run continues."])
     await site.ended(request)
 
 
