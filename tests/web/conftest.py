@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+import httpx
 import pytest
 import uvicorn
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright, expect
@@ -20,6 +21,7 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import State
 from support.engine.stack import Cast, ListModel, Stack, call, says, stack, until
 from support.engine.sub_agent_app import LIMITS, Acting, World
+from support.pages.plain_browser import PlainBrowser
 from support.servers.oidc_provider import SCOPES, SECRET, running_provider
 from temporalio.client import Client
 
@@ -520,3 +522,20 @@ async def open_page(windows: Windows, site: Site) -> AsyncIterator[OpenPage]:
     complaints = windows.complaints.copy()
     windows.complaints.clear()
     assert complaints == []
+
+
+OpenPlain = Callable[..., Awaitable[PlainBrowser]]
+
+
+@pytest.fixture
+async def open_plain(site: Site) -> AsyncIterator[OpenPlain]:
+    """Open a page as a logged-in operator in a browser without scripts and styles: over HTTP alone."""
+    async with contextlib.AsyncExitStack() as clients:
+
+        async def open_one(path: str = "/", *, operator: str = "ada", at: Site = site) -> PlainBrowser:
+            known = {"cookies": {SESSION_COOKIE: await at.session(operator)}, "headers": {"Accept": "text/html"}}
+            client = httpx.AsyncClient(base_url=at.url, trust_env=False, timeout=30, **known)
+            client.headers["Origin"] = at.url
+            return await PlainBrowser(await clients.enter_async_context(client)).open(path)
+
+        yield open_one

@@ -186,22 +186,6 @@ async def test_several_are_decided_at_once_after_a_look_at_each(site, open_page,
     assert sorted(ran) == [f"{mark}-1", f"{mark}-2"]
 
 
-async def test_x_selects_the_marked_request(site, open_page):
-    """`x` selects the marked row, and unselects it again."""
-    request = await site.gated("refund", refund("pick by key"))
-    page = await open_page("/?tool=refund")
-    boxes = page.locator(f'input[name="pick-{request.id}"]')
-    for _row in range(await page.locator("[data-open]").count()):
-        await page.keyboard.press("j")
-        if await page.locator(f'.marked a[href="/requests/{request.id}"]').count():
-            break
-    await page.keyboard.press("x")
-    await expect(boxes).to_be_checked()
-    await page.keyboard.press("x")
-    await expect(boxes).not_to_be_checked()
-    await site.stack.decide(request, "reject")
-
-
 @pytest.mark.exhaustive
 async def test_a_grant_is_revoked_on_its_page(site, open_page):
     """The banner links to the active grants; the button ends this one, and the list of all says who did."""
@@ -248,25 +232,23 @@ async def test_an_admin_changes_the_stored_rules(site, open_page):
     await expect(other.locator("#change")).to_have_count(0)
 
 
-async def test_a_list_survives_opening_and_deciding(site, open_page):
+async def test_a_list_survives_opening_and_deciding(site, open_plain):
     """What was searched for stays the list through which one goes: opening, deciding, the next one, and the way back."""
     first, second = [await site.gated("refund", refund(f"walk-{number}")) for number in (1, 2)]
     await site.gated("refund", refund("another way"))
-    page = await open_page("/?search=walk-&order=age", **NO_SCRIPT)
-    await page.locator("[data-open]").first.click()
-    await expect(page.locator("#call")).to_contain_text("walk-1")
-    await page.get_by_role("button", name="Approve", exact=True).click()
-    await expect(page.locator("#decision")).to_contain_text("Approved by ada")
-    await page.get_by_role("link", name="Next pending request").click()
-    await expect(page.locator("#call")).to_contain_text("walk-2")
-    await page.get_by_role("button", name="Approve", exact=True).click()
-    await expect(page.locator("#decision")).to_contain_text("No other request is pending in this list")
-    await page.locator("[data-up]").click()
-    await expect(page).to_have_url(re.compile(rf"/\?search=walk-&order=age#{second.id}$"))
+    page = await open_plain("/?search=walk-&order=age")
+    await page.follow("refund")
+    assert "walk-1" in page.text
+    await page.press("Approve")
+    assert "Approved by ada" in page.section("decision")
+    await page.follow("Next pending request")
+    assert "walk-2" in page.text
+    await page.press("Approve")
+    assert "No other request is pending in this list" in page.text
+    assert f'href="/?search=walk-&amp;order=age#{second.id}" data-up' in page.html
     for request in (first, second):
         await site.ended(request)
-    answer = await page.goto(f"/requests/{first.id}?list=risk%3Dred")
-    assert answer.status == 422
+    assert (await page.open(f"/requests/{first.id}?list=risk%3Dred")).status == 422
 
 
 @pytest.mark.exhaustive
@@ -293,21 +275,21 @@ async def test_pages_are_compact_for_those_who_want_it(site, open_page):
     await site.stack.decide(request, "reject")
 
 
-async def test_the_next_request_opens_by_itself_for_those_who_want_it(site, open_page):
+async def test_the_next_request_opens_by_itself_for_those_who_want_it(site, open_plain):
     """A setting of the browser: after a decision comes the next request, with a line about the one before."""
     first, second = [await site.gated("refund", refund(f"queue-{number}")) for number in (1, 2)]
-    page = await open_page("/account", **NO_SCRIPT)
-    await page.get_by_role("button", name="Open the next request").click()
-    await page.goto("/?search=queue-&order=age")
-    await page.locator("[data-open]").first.click()
-    await page.get_by_role("button", name="Reject", exact=True).click()
-    await expect(page.locator("#call")).to_contain_text("queue-2")
-    await expect(page.locator(".given").first).to_contain_text("Rejected: refund, by ada")
-    await page.goto("/account")
-    await page.get_by_role("button", name="Stay on the request").click()
-    await page.goto(f"/requests/{second.id}")
-    await page.get_by_role("button", name="Approve", exact=True).click()
-    await expect(page.locator("#decision")).to_contain_text("Approved by ada")
+    page = await open_plain("/account")
+    await page.press("Open the next request")
+    await page.open("/?search=queue-&order=age")
+    await page.follow("refund")
+    await page.press("Reject")
+    assert "queue-2" in page.text
+    assert "Rejected: refund, by ada" in page.text
+    await page.open("/account")
+    await page.press("Stay on the request")
+    await page.open(f"/requests/{second.id}")
+    await page.press("Approve")
+    assert "Approved by ada" in page.section("decision")
     for request in (first, second):
         await site.ended(request)
 

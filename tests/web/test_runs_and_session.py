@@ -18,54 +18,44 @@ async def run_of(site, run_id):
         return await runs.get(conn, run_id)
 
 
-async def test_a_run_is_started_interrupted_and_continued(site, open_page):
+async def test_a_run_is_started_interrupted_and_continued(site, open_plain):
     """By forms alone: start a run, interrupt it with a reason, send the next message, read the answer."""
-    page = await open_page("/runs/new", **NO_SCRIPT)
-    await page.get_by_label("What should it do?").fill(json.dumps(["ok", "refund", '{"order": "form", "cents": 1}']))
-    await page.get_by_label("Workspace").fill("/nowhere/at/all")
-    await page.get_by_role("button", name="Start").click()
-    await expect(page.locator("#workspace-complaint")).to_contain_text("/nowhere/at/all")
-    await page.get_by_label("Workspace").fill("")
-    await page.get_by_role("button", name="Start").click()
-    await page.wait_for_url("**/runs/run_*")
+    page = await open_plain("/runs/new")
+    task = json.dumps(["ok", "refund", '{"order": "form", "cents": 1}'])
+    await page.press("Start", {"input": task, "workspace": "/nowhere/at/all"})
+    assert 'id="workspace-complaint"' in page.html
+    await page.press("Start", {"workspace": ""})
     run_id = page.url.rsplit("/", 1)[1]
     run = await run_of(site, run_id)
     await site.stack.request(run)
-    await page.goto(f"/runs/{run_id}")
-    await page.get_by_role("button", name="Pause this run").click()
+    await page.open(f"/runs/{run_id}")
+    await page.press("Pause this run")
     await site.stack.event(run, "run.paused")
-    await page.goto(f"/runs/{run_id}")
-    await expect(page.locator(".warn")).to_contain_text("ada paused this run")
-    await page.get_by_role("button", name="Resume this run").click()
+    await page.open(f"/runs/{run_id}")
+    assert "ada paused this run" in page.text
+    await page.press("Resume this run")
     await site.stack.event(run, "run.resumed")
-    await page.goto(f"/runs/{run_id}")
-    await page.get_by_role("button", name="Send").click()
-    await expect(page.locator("#input-complaint")).to_be_visible()
-    await page.goto(f"/runs/{run_id}")
-    await page.locator("#switch-model > summary").click()
-    await page.locator("#model").fill("no such")
-    await page.get_by_role("button", name="Switch").click()
-    await expect(page.locator("#model-complaint")).to_contain_text("provider:name")
-    await page.locator("#model").fill("scripted:other")
-    await page.get_by_role("button", name="Switch").click()
-    await expect(page.locator(".task .facts")).to_contain_text("other chosen by ada")
-    await page.locator("#interrupt > summary").click()
-    await page.locator("#reason").fill("wrong order")
-    await page.get_by_role("button", name="Interrupt").click()
+    await page.open(f"/runs/{run_id}")
+    await page.press("Send")
+    assert 'id="input-complaint"' in page.html
+    await page.press("Switch", {"model": "no such"})
+    assert "provider:name" in page.text
+    await page.press("Switch", {"model": "scripted:other"})
+    assert "other chosen by ada" in page.text
+    await page.press("Interrupt", {"reason": "wrong order"})
     await site.stack.ended(run)
-    await page.goto(f"/runs/{run_id}")
-    await expect(page.locator(".title .chip.interrupted")).to_have_text("interrupted")
-    await expect(page.locator(".warn")).to_contain_text("wrong order")
-    await page.get_by_role("button", name="Send").click()
-    await expect(page.locator("#input-complaint")).to_be_visible()
-    await page.get_by_label("Next message").fill("and now?")
-    await page.get_by_role("button", name="Send").click()
-    await page.wait_for_url(lambda url: "/runs/run_" in url and run_id not in url)
+    await page.open(f"/runs/{run_id}")
+    assert "wrong order" in page.text
+    assert "interrupted" in page.text
+    await page.press("Send")
+    assert 'id="input-complaint"' in page.html
+    await page.press("Send", {"input": "and now?"})
     following = await run_of(site, page.url.rsplit("/", 1)[1])
+    assert following.id != run_id
     assert following.conversation_id == run.conversation_id
     await site.stack.ended(following)
-    await page.goto(f"/runs/{following.id}")
-    await expect(page.locator(".final")).to_contain_text("The answer is 42.")
+    await page.open(f"/runs/{following.id}")
+    assert "The answer is 42." in page.text
 
 
 async def test_a_timeline_keeps_decision_and_execution_apart(site, open_page):

@@ -15,20 +15,28 @@ BUTTONS = {"approve": "shown", "edit-json": "raw"}
 
 @dataclass
 class Button:
-    """A button that submits. ``name`` and ``value`` are sent when it is pressed; ``name`` may be empty."""
+    """A button that submits. ``name`` and ``value`` are sent when it is pressed; ``name`` may be empty.
+
+    ``action``: where it sends its form; empty: where the form says.
+    """
 
     name: str
     value: str
     label: str = ""
+    action: str = ""
 
 
 @dataclass
 class Form:
-    """One form. ``sent``: control name → text with CRLF line ends, in the order of the page, without any button."""
+    """One form. ``sent``: control name → text with CRLF line ends, in the order of the page, without any button.
+
+    ``known``: the names of all its controls, those that aren't ticked included.
+    """
 
     attributes: dict[str, str | None]
     sent: dict[str, str] = field(default_factory=dict)
     buttons: list[Button] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)
 
     def pressing(self, label: str) -> dict[str, str]:
         """What is sent when the button of this label is pressed."""
@@ -47,12 +55,19 @@ class PostedPage(HTMLParser):
         self._button: Button | None = None
         assert "\x00" not in html, "a browser would change U+0000"
         html.encode()  # half a surrogate pair could not be sent
-        self._elsewhere: list[tuple[str, str, str]] = []
+        self._elsewhere: list[tuple[str, str, str | None]] = []
+        self._buttons_elsewhere: list[tuple[str, Button]] = []
         self.feed(html.replace("\r\n", "\n").replace("\r", "\n"))
         self.close()
         by_id = {each.attributes.get("id"): each for each in self.forms}
         for owner, name, value in self._elsewhere:
-            by_id[owner].sent[name] = value
+            by_id[owner].known.add(name)
+            if value is not None:
+                by_id[owner].sent[name] = value
+        for form in self.forms:
+            form.known |= form.sent.keys()
+        for owner, button in self._buttons_elsewhere:
+            by_id[owner].buttons.append(button)
 
     def form(self, action: str) -> Form:
         """The form whose hidden control ``action`` has this value, or one that has a button for it, with that pressed."""
@@ -87,10 +102,13 @@ class PostedPage(HTMLParser):
                     self._put(name, attributes["value"] or "")
                 self._select = (name, chosen)
             case "button" if attributes.get("type", "submit") == "submit":
-                self._button = Button(
-                    attributes.get("name") or "", attributes.get("value") or "", attributes.get("aria-label") or ""
+                name, value, label, action = (
+                    attributes.get(each) or "" for each in ("name", "value", "aria-label", "formaction")
                 )
-                if "aria-hidden" not in attributes:
+                self._button = Button(name, value, label, action)
+                if (owner := attributes.get("form")) is not None:
+                    self._buttons_elsewhere.append((owner, self._button))
+                elif "aria-hidden" not in attributes:
                     self.forms[-1].buttons.append(self._button)
 
     def handle_endtag(self, tag: str) -> None:
@@ -115,15 +133,20 @@ class PostedPage(HTMLParser):
 
     def _input(self, attributes: dict[str, str | None]) -> None:
         name, value = attributes.get("name"), attributes.get("value") or ""
+        is_sent = True
         match attributes.get("type", "text"):
-            case "radio" | "checkbox" if "checked" not in attributes:
-                return
+            case "radio" | "checkbox":
+                is_sent = "checked" in attributes
             case "text":
                 value = value.replace("\r", "").replace("\n", "")
-        if name and (owner := attributes.get("form")):
-            self._elsewhere.append((owner, name, value))
-        elif name:
+        if not name:
+            return
+        if owner := attributes.get("form"):
+            self._elsewhere.append((owner, name, value if is_sent else None))
+        elif is_sent:
             self._put(name, value)
+        else:
+            self.forms[-1].known.add(name)
 
     def _put(self, name: str, text: str) -> None:
         lines = text.replace("\r\n", "\n").replace("\r", "\n")
