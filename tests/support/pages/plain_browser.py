@@ -55,7 +55,7 @@ class PlainBrowser:
 
     async def follow(self, words: str) -> PlainBrowser:
         """Follow the first link with these words."""
-        address = next(address for link, address in _Links(self.html).found if words in " ".join(link.split()))
+        address = next(address for link, address in _Links(self.html).links if words in " ".join(link.split()))
         return await self.open(urljoin(self.url, address))
 
     def _show(self, answer: httpx.Response) -> PlainBrowser:
@@ -64,18 +64,18 @@ class PlainBrowser:
 
 
 class _Links(HTMLParser):
-    """The links of a page: ``found`` has their words and address."""
+    """The links of a page: ``links`` has their words and addresses."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)
         self._is_open = False
-        self.found: list[tuple[str, str]] = []
+        self.links: list[tuple[str, str]] = []
         self.feed(html)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "a":
-            self.found.append(("", dict(attrs).get("href") or ""))
+            self.links.append(("", dict(attrs).get("href") or ""))
             self._is_open = True
 
     def handle_endtag(self, tag: str) -> None:
@@ -83,5 +83,5 @@ class _Links(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self._is_open:
-            words, address = self.found[-1]
-            self.found[-1] = (words + data, address)
+            words, address = self.links[-1]
+            self.links[-1] = (words + data, address)
