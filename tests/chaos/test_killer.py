@@ -54,22 +54,19 @@ async def terminate_deaf(killers: Killer) -> None:
     await killers._terminate_worker()
 
 
-async def test_a_worker_that_does_not_stop_is_named(
+@pytest.mark.exhaustive
+async def test_a_worker_that_does_not_stop_or_come_up_is_named(
     on: Killer, processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that is there long after its SIGTERM is a failure with its state, not a wait without an end."""
+    """One that is there long after its SIGTERM is a failure with its state, not a wait without an end.
+
+    Once it was killed, its exit code is that of its own life: the wait comes to the one that is not up.
+    """
     monkeypatch.setattr(killer, "STOP_SECONDS", 0.5)
     await terminate_deaf(on)
     with pytest.raises(StuckError, match=rf"deaf \(process {processes.pid('deaf')}: S .*SIGTERM came \d+ s ago"):
         await asyncio.wait_for(on.all_up(), DEADLINE_SECONDS)
-
-
-async def test_a_worker_that_is_killed_after_its_sigterm_has_ended(
-    on: Killer, processes: Processes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its exit code is that of its own life: nothing waits for it, and the wait comes to the one that is not up."""
     monkeypatch.setattr(killer, "UP_SECONDS", 0.5)
-    await terminate_deaf(on)
     await processes.kill("deaf")
     processes.start("deaf")
     await processes.ready("deaf")

@@ -40,17 +40,13 @@ def test_created_for_the_owner_only(tmp_path: Path):
     assert ensure_data_dir(path) == path
 
 
-@pytest.mark.parametrize("below", [".", "deeper"])
-def test_a_path_that_cannot_be_a_directory(tmp_path: Path, below: str):
-    """A file in the way is refused, naming the path and the setting."""
+def test_a_path_that_cannot_be_a_directory(tmp_path: Path):
+    """A file in the way, or a directory that takes none (/proc, also from root), is refused, naming the path and the setting."""
     file = tmp_path / "file"
     file.touch()
-    with pytest.raises(ConfigurationError, match=f"{file}.*TURNGATE_DATA_DIR"):
-        ensure_data_dir(file / below)
-
-
-def test_a_directory_that_takes_no_files():
-    """A directory that exists and cannot be written is refused, also for root (/proc takes no files from anyone)."""
+    for place in (file, file / "deeper"):
+        with pytest.raises(ConfigurationError, match=f"{file}.*TURNGATE_DATA_DIR"):
+            ensure_data_dir(place)
     with pytest.raises(ConfigurationError, match="cannot be written"):
         ensure_data_dir(Path("/proc"))
 

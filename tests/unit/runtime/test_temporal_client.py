@@ -86,33 +86,26 @@ async def test_a_silent_server():
         assert time.monotonic() - start < 20
 
 
-async def test_tls_against_a_plain_server(server: EmbeddedTemporal):
-    """A TLS mismatch names the setting that switches it."""
-    with pytest.raises(UnavailableError, match="TEMPORAL_TLS"):
-        await connect(load_settings(temporal_tls=True), server.address)
-
-
-async def test_unknown_namespace(server: EmbeddedTemporal):
-    """A missing namespace is a mistake in the settings, not an outage."""
-    with pytest.raises(ConfigurationError, match=r"no namespace 'elsewhere'.*TEMPORAL_NAMESPACE"):
-        await connect(load_settings(temporal_namespace="elsewhere"), server.address)
-
-
-async def test_unreadable_certificate(tmp_path: Path):
-    """The error about a missing certificate names its variable."""
-    settings = load_settings(temporal_tls_server_ca=tmp_path / "none.pem", temporal_address="127.0.0.1:1")
-    with pytest.raises(ConfigurationError, match=r"TEMPORAL_TLS_SERVER_CA=.*none\.pem"):
-        await connect(settings)
-
-
-async def test_invalid_certificate(tmp_path: Path, server: EmbeddedTemporal):
-    """A file that is no certificate gives a TurngateError."""
+async def test_a_wrong_setting_is_named(tmp_path: Path, server: EmbeddedTemporal):
+    """A TLS mismatch, a namespace or certificate that isn't there, a file that is no certificate, and no address."""
     (tmp_path / "ca.pem").write_text("nonsense")
-    with pytest.raises((ConfigurationError, UnavailableError), match="TEMPORAL_TLS"):
-        await connect(load_settings(temporal_tls_server_ca=tmp_path / "ca.pem"), server.address)
-
-
-async def test_no_address():
-    """Without an address the error says how to get one."""
-    with pytest.raises(ConfigurationError, match="TEMPORAL_ADDRESS"):
-        await connect(load_settings())
+    absent = tmp_path / "none.pem"
+    for address, settings, error, says in (
+        (server.address, {"temporal_tls": True}, UnavailableError, "TEMPORAL_TLS"),
+        (
+            server.address,
+            {"temporal_namespace": "elsewhere"},
+            ConfigurationError,
+            "no namespace 'elsewhere'.*TEMPORAL_NAMESPACE",
+        ),
+        ("127.0.0.1:1", {"temporal_tls_server_ca": absent}, ConfigurationError, r"TEMPORAL_TLS_SERVER_CA=.*none\.pem"),
+        (
+            server.address,
+            {"temporal_tls_server_ca": tmp_path / "ca.pem"},
+            (ConfigurationError, UnavailableError),
+            "TEMPORAL_TLS",
+        ),
+        (None, {}, ConfigurationError, "TEMPORAL_ADDRESS"),
+    ):
+        with pytest.raises(error, match=says):
+            await connect(load_settings(**settings), address)

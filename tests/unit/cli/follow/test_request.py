@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from turngate.cli.follow import request
 from turngate.cli.follow.request import GatePrompt, answer_json, edit_text
 from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.domain.tools.tool import ToolManifest
@@ -47,64 +48,36 @@ def argument_lines(raw: str) -> str:
     return "\n".join(piece if isinstance(piece, str) else piece[0] for piece in exact_arguments(raw))
 
 
-def test_numbers_are_shown_as_they_were_written():
-    """What is approved is the exact text: no digit is rounded on the way to the screen."""
+def test_arguments_are_shown_as_they_were_written():
+    """No digit is rounded, a key given twice is pointed out, no character is hidden, and what is not JSON is shown raw."""
     assert "10000000000000000000001" in argument_lines('{"amount": 10000000000000000000001, "rate": 1.10}')
     assert "1.10" in argument_lines('{"rate": 1.10}')
-
-
-def test_a_key_given_twice_is_pointed_out():
-    """Readers of JSON differ on which one counts, so an operator must know."""
-    text = argument_lines('{"path": "a", "path": "b"}')
-    assert "given twice" in text
-    assert '{"path": "a", "path": "b"}' in text
-
-
-def test_arguments_cannot_hide_characters():
-    """An override inside a JSON string is shown as a marker."""
+    twice = argument_lines('{"path": "a", "path": "b"}')
+    assert "given twice" in twice
+    assert '{"path": "a", "path": "b"}' in twice
     assert "⟨U+202E⟩" in argument_lines('{"command": "ls \u202e"}')
-
-
-def test_what_is_not_json_is_shown_raw():
-    """A call that cannot be parsed is still shown."""
     assert argument_lines('{"a": ') == '{"a": '
 
 
 def test_an_edit_comes_back_as_it_was_typed(tmp_path, monkeypatch):
-    """The editor's text is what will run; numbers it did not touch keep their digits."""
+    """Numbers that it did not touch keep their digits; hidden characters are escapes there; no change is no edit.
+
+    If the editor fails, the prompt stays, and the error says how to choose another.
+    """
     editor(tmp_path, monkeypatch, """sed -i 's/7500/6000/' "$1" """)
-    edited = edit_text('{"cents": 7500, "rate": 1.10}')
-    assert edited == '{\n  "cents": 6000,\n  "rate": 1.10\n}'
-
-
-def test_an_unchanged_text_is_no_edit(tmp_path, monkeypatch):
-    """Leaving the editor without a change decides nothing."""
-    editor(tmp_path, monkeypatch, "exit 0")
-    assert edit_text('{"cents": 7500}') is None
-
-
-def test_hidden_characters_are_escaped_in_the_editor(tmp_path, monkeypatch):
-    """An editor would not show an override; as an escape it is seen and means the same."""
+    assert edit_text('{"cents": 7500, "rate": 1.10}') == '{\n  "cents": 6000,\n  "rate": 1.10\n}'
     editor(tmp_path, monkeypatch, f"""cp "$1" {tmp_path}/seen""")
-    edit_text('{"command": "ls \u202e"}')
+    assert edit_text('{"command": "ls \u202e"}') is None
     assert "\\u202e" in (tmp_path / "seen").read_text()
-
-
-def test_a_failing_editor_says_how_to_choose_another(tmp_path, monkeypatch):
-    """The prompt stays, and nothing was decided."""
     editor(tmp_path, monkeypatch, "exit 3")
     with pytest.raises(InvalidInputError, match="set EDITOR"):
         edit_text("{}")
 
 
 def test_a_question_of_one_text_takes_plain_words():
-    """An operator can say yes without typing JSON."""
+    """An operator can say yes without typing JSON; another shape is typed as JSON, and the API checks it."""
     request = question({"type": "object", "properties": {"answer": {"type": "string"}}})
     assert answer_json(request, 'use "main"') == '{"answer": "use \\"main\\""}'
-
-
-def test_any_other_question_takes_json():
-    """A shape that one text cannot fill is typed as JSON, and the API checks it."""
     request = question({"type": "object", "properties": {"a": {"type": "integer"}}})
     assert answer_json(request, '{"a": 1}') == '{"a": 1}'
 
@@ -131,6 +104,7 @@ class Typist:
 
     def __init__(self, monkeypatch, *lines: str) -> None:
         self._lines = list(lines)
+        monkeypatch.setattr(request, "POLL_SECONDS", 0.005)
         self._keyboard, terminal = os.openpty()
         monkeypatch.setattr(sys, "stdin", os.fdopen(terminal))
         self.orders = []
