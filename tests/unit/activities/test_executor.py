@@ -29,7 +29,6 @@ from turngate import (
     Tool,
     ToolContext,
     ToolFailure,
-    Toolkit,
     declare_tool,
     interaction_tool,
     tool,
@@ -123,23 +122,9 @@ NO_INTEGER = "Input should be a valid integer, unable to parse string as an inte
     ("raw_input", "reason", "problem"),
     [
         ("not json", "arguments are not valid JSON", "malformed_json"),
-        ('{"a": {"b": 1}, "c": 2', "arguments are not valid JSON", "malformed_json"),
-        ('{"a": {"b": 1}, "c": 2} and so on', "arguments are not valid JSON", "malformed_json"),
         ('{"a": {"b": 1}, "c": NaN}', "arguments are not valid JSON: NaN is no JSON number", "malformed_json"),
-        (
-            '{"a": {"b": 1}, "c": -Infinity}',
-            "arguments are not valid JSON: -Infinity is no JSON number",
-            "malformed_json",
-        ),
-        pytest.param("[" * 50_000, "arguments are not valid JSON", "malformed_json", id="deep"),
         ('[{"a": {"b": 1}, "c": 2}]', "arguments must be a JSON object", "malformed_json"),
-        ('"{}"', "arguments must be a JSON object", "malformed_json"),
-        ("", "a: Field required; c: Field required", "wrong_shape"),
-        (
-            '{"a": {"b": "m1"}, "c": "m2"}',
-            f"a.b: {NO_INTEGER}; c: {NO_INTEGER}",
-            "wrong_shape",
-        ),
+        ('{"a": {"b": "m1"}, "c": "m2"}', f"a.b: {NO_INTEGER}; c: {NO_INTEGER}", "wrong_shape"),
     ],
 )
 async def test_i9_arguments_that_do_not_fit(run: Call, raw_input: str, reason: str, problem: str) -> None:
@@ -173,17 +158,6 @@ async def test_i9_half_a_character_is_no_json(run: Call, escaped: str) -> None:
     result = await run(tool_for(take), f'{{"text": {escaped}}}')
     assert isinstance(result, Failure)
     assert (result.kind, result.fields["problem"]) == ("input_validation_error", "malformed_json")
-
-
-async def test_no_text_is_no_arguments(run: Call) -> None:
-    """Providers send an empty text for a call without arguments; a tool without parameters takes an empty object."""
-
-    async def ping() -> str:
-        """Answer."""
-        return "pong"
-
-    for raw_input in ("", "  ", "{}", '{"made": "up"}'):
-        assert await run(tool_for(ping), raw_input) == value("pong")
 
 
 async def test_i7_arguments_are_decoded_once(run: Call) -> None:
@@ -574,25 +548,6 @@ async def test_a_service_is_closed_when_its_call_is_over(run: Call) -> None:
     assert events == ["closed", "closed"]
 
 
-async def test_wrapping_and_overriding_do_not_change_the_original(run: Call) -> None:
-    """A kit with replaced handlers for a test changes only that kit; nor does another ``ask`` change the tool."""
-
-    async def work(params: Point) -> int:
-        """Work."""
-        return params.x
-
-    async def dry(params: Point) -> int:
-        return -params.x
-
-    original = tool_for(work)
-    gated = replace(original, ask=True)
-    swapped = Toolkit.of(original).override("work", dry).find("work")
-    assert swapped is not None
-    assert await run(swapped, '{"x": 1}') == value(-1)
-    assert await run(original, '{"x": 1}') == value(1)
-    assert (gated.ask, original.ask) == (True, False)
-
-
 # Whether a ``once`` call happened (I3)
 
 
@@ -777,7 +732,8 @@ WHY = {
 async def test_i3_every_ending_of_a_once_handler(run: Call, case: str) -> None:
     """I3: its result, a declared failure and NothingHappened are known; of any other end no one knows whether it happened."""
     options: dict[str, Any] = {"failures": [Missing, Deep], "timeout": timedelta(seconds=1)}
-    ended = await run(tool_for(ENDINGS[case], effect="once", **options))
+    of_each = (tool_for(ENDINGS[case], effect=effect, **options) for effect in ("once", "idempotent"))
+    ended, repeatable = await asyncio.gather(*map(run, of_each))
     if case in KNOWN:
         assert (ended.kind if isinstance(ended, Failure) else "ok") == KNOWN[case]
     else:
@@ -785,13 +741,11 @@ async def test_i3_every_ending_of_a_once_handler(run: Call, case: str) -> None:
         assert WHY[case] in ended.why
         assert ended.why.endswith(".")
         assert "hunter2" not in ended.why
-    repeatable = await run(tool_for(ENDINGS[case], effect="idempotent", **options))
     assert not isinstance(repeatable, Unknown)
 
 
-@pytest.mark.parametrize("effect", ["once", "read"])
 @pytest.mark.parametrize("where", ["service", "slow service", "middleware"])
-async def test_i3_a_handler_that_never_started_did_nothing(run: Call, where: str, effect: Any) -> None:
+async def test_i3_a_handler_that_never_started_did_nothing(run: Call, where: str) -> None:
     """I3: known, whatever the effect, and not the arguments' fault: the handler's service or its middleware ended it before."""
     booked: list[str] = []
 
@@ -815,13 +769,13 @@ async def test_i3_a_handler_that_never_started_did_nothing(run: Call, where: str
 
     run.services.register_factory(Bank, bank)
     pay.__annotations__["bank"] = Bank
-    paying = replace(tool_for(pay, effect=effect, timeout=timedelta(seconds=1)), middleware=(refuses,))
-    ended = await run(paying)
-    assert isinstance(ended, Failure)
-    assert ended.kind == ("timeout" if where == "slow service" else "execution_error")
-    assert "did not run, so nothing happened" in ended.reason
-    assert "argument" not in ended.reason
-    assert "hunter2" not in ended.reason
+    paying = replace(tool_for(pay, timeout=timedelta(seconds=1)), middleware=(refuses,))
+    for ended in await asyncio.gather(*(run(replace(paying, effect=effect)) for effect in ("once", "read"))):
+        assert isinstance(ended, Failure)
+        assert ended.kind == ("timeout" if where == "slow service" else "execution_error")
+        assert "did not run, so nothing happened" in ended.reason
+        assert "argument" not in ended.reason
+        assert "hunter2" not in ended.reason
     assert booked == []
 
 

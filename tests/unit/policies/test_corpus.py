@@ -139,12 +139,14 @@ def test_nothing_that_is_allowed_does_what_its_rules_forbid(allowed: list[Attemp
     assert [(each.command, mark) for each, mark in left if is_breach(each, mark)] == []
 
 
+@pytest.mark.exhaustive
 def test_the_corpus_is_large_and_not_only_refused(allowed: list[Attempt]) -> None:
     """It has at least 1,500 commands, and hundreds of them are allowed, so that running those means something."""
     assert len({each.command for each in attempts()}) >= 1_500
     assert len(allowed) >= 300
 
 
+@pytest.mark.exhaustive
 def test_the_marks_work(tmp_path: Path) -> None:
     """Commands that no rule would let through leave the marks that the other test looks for."""
     tried = [

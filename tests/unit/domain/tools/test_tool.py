@@ -73,6 +73,8 @@ def test_no_text_means_no_arguments(raw_input: str) -> None:
     [
         ("not json", "arguments are not valid JSON"),
         ('{"lines": [', "arguments are not valid JSON"),
+        ('{"lines": []} and so on', "arguments are not valid JSON"),
+        ('{"lines": [-Infinity]}', "arguments are not valid JSON: -Infinity is no JSON number"),
         ("\ufeff{}", "arguments are not valid JSON"),
         ("[" * 100_000, "arguments are not valid JSON"),
         ("9" * 5_000, "arguments are not valid JSON"),
