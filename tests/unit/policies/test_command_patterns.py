@@ -116,19 +116,15 @@ DENYING = [
 ]
 
 
-@pytest.mark.parametrize(("pattern", "command", "expected"), ALLOWING)
-def test_allow_patterns_name_all_that_may_be_there(pattern: str, command: str, expected: Match) -> None:
+def test_allow_patterns_name_all_that_may_be_there() -> None:
     """An allow pattern covers a command when it names all of its words, in order."""
-    assert match([pattern], command, "allow") == expected
+    assert [row for row in ALLOWING if match([row[0]], row[1], "allow") != row[2]] == []
 
 
 @pytest.mark.parametrize("verdict", ["deny", "ask"])
-@pytest.mark.parametrize(("pattern", "command", "expected"), DENYING)
-def test_deny_patterns_name_what_must_be_there(
-    pattern: str, command: str, expected: Match, verdict: RuleVerdict
-) -> None:
+def test_deny_patterns_name_what_must_be_there(verdict: RuleVerdict) -> None:
     """A deny or ask pattern matches a command that has at least what it names."""
-    assert match([pattern], command, verdict) == expected
+    assert [row for row in DENYING if match([row[0]], row[1], verdict) != row[2]] == []
 
 
 @pytest.mark.parametrize("command", [["ls"], 1, {"x": 1}, True])

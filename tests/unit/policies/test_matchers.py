@@ -115,12 +115,15 @@ OPERATORS: list[tuple[str, Any, str, Match]] = [
 ]
 
 
-@pytest.mark.parametrize(("op", "value", "argument", "expected"), OPERATORS)
-def test_operators(op: str, value: Any, argument: str, expected: Match) -> None:
-    """Each operator compares values of one type, exactly, and is unclear about others."""
+def operator_answer(op: str, value: Any, argument: str) -> Match:
     options = {} if value is ... else {"value": value}
     matcher = ArgumentMatcher.model_validate({"at": "/x", "op": op, **options})
-    assert matcher.match(decode_arguments(f'{{"x": {argument}}}' if argument else "{}")) == expected
+    return matcher.match(decode_arguments(f'{{"x": {argument}}}' if argument else "{}"))
+
+
+def test_operators() -> None:
+    """Each operator compares values of one type, exactly, and is unclear about others."""
+    assert [row for row in OPERATORS if operator_answer(*row[:3]) != row[3]] == []
 
 
 NO_NUMBERS = [
@@ -131,12 +134,12 @@ NO_NUMBERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", NO_NUMBERS, ids=range(len(NO_NUMBERS)))
-def test_i2_what_readers_may_take_for_different_numbers_is_unclear(text: str) -> None:
+def test_i2_what_readers_may_take_for_different_numbers_is_unclear() -> None:
     """I2: only plain decimals are numbers in a text; any other text never helps a call, whichever way it is compared."""
     for op, value in (("le", 10**40), ("ge", -(10**40)), ("between", [-(10**40), 10**40]), ("gt", 10**40)):
         matcher = ArgumentMatcher.model_validate({"at": "/x", "op": op, "value": value})
-        assert matcher.match(decode_arguments(json.dumps({"x": text}))) == "unclear"
+        answers = {text: matcher.match(decode_arguments(json.dumps({"x": text}))) for text in NO_NUMBERS}
+        assert [text[:40] for text, given in answers.items() if given != "unclear"] == []
 
 
 def test_a_rule_may_write_dates_as_toml_does() -> None:
