@@ -304,7 +304,10 @@ SAYS_NOTHING = (
 )
 
 
-@pytest.mark.parametrize("meanwhile", [(), *((each,) for each in SAYS_NOTHING), SAYS_NOTHING[:4]])
+@pytest.mark.parametrize(
+    "meanwhile",
+    [(), SAYS_NOTHING[:4], *(pytest.param((each,), marks=pytest.mark.exhaustive) for each in SAYS_NOTHING)],
+)
 async def test_silence_is_bounded_between_words(provider: FakeProvider, meanwhile: tuple[bytes, ...]) -> None:
     """A server that keeps the connection open and says nothing times out, whatever it sends."""
     model = OpenAICompatibleModel(provider.base_url, None, "m", timeout=0.2)

@@ -241,7 +241,7 @@ async def test_tools_are_sent_in_order_and_may_have_no_parameters(
 
 
 @pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("raw", ["", '{"name": "Zo', "[1]", '"x"', '{"a": NaN}'])
+@pytest.mark.parametrize("raw", ["", '{"a": NaN}'])
 async def test_a_past_input_that_is_no_object_becomes_one(
     wired: Models, provider: FakeProvider, spec: str, raw: str
 ) -> None:

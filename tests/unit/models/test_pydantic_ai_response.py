@@ -100,30 +100,6 @@ async def test_opaque_fields_are_kept_under_the_provider_that_wrote_them(wired: 
     assert second.provider_options == {}
 
 
-async def test_a_watchers_deltas_add_up_to_the_stored_response(wired: Models, provider: FakeProvider) -> None:
-    """A part's joined deltas are its text or input; a call's name comes once, with its first delta."""
-    for spec, name in (
-        (ANTHROPIC, "anthropic-thinking-call.sse"),
-        (GOOGLE, "google-thought-answer.sse"),
-        (MISTRAL, "mistral-thinking-call.sse"),
-        (BEDROCK, "bedrock-thinking-call.events"),
-    ):
-        deltas: list[Delta] = []
-        answer(provider, name)
-        model = wired.resolve(spec)
-        assert isinstance(model, StreamingModel)
-        got = await model.stream(ModelRequest([user_message("Go.")]), deltas.append)
-        for place, part in enumerate(got.message.parts):
-            of_part = [delta for delta in deltas if delta.part == place]
-            text = part.input if isinstance(part, ToolCallPart) else getattr(part, "text", "")
-            assert "".join(delta.text for delta in of_part) == text
-            assert {delta.kind for delta in of_part} == {part.type}
-            names = [delta.tool_name for delta in of_part]
-            assert names[0] == getattr(part, "tool_name", "")
-            assert not any(names[1:])
-        assert len(deltas) > len(got.message.parts)
-
-
 @pytest.mark.parametrize(
     ("spec", "name"),
     [

@@ -79,10 +79,14 @@ def test_a_script_is_a_regular_file_of_bounded_size(tmp_path: Path):
         *("key: @hash", "key: 'hash", "*hash", "!hash x", '{"hash": 1}', "responses: [{hash: 1}]", "2001-99-99"),
         "responses: [{calls: [{tool: a, hash: 1}]}]",
         f"hash: {'[' * 2000}",
+        "responses: [{error: {class: hash}}]",
+        "responses: [{calls: [{tool: a, input: {hash: {1: x}}}]}]",
+        "responses: [{calls: hash}]",
+        "hash: x\nhash: y",
     ],
 )
 def test_no_error_quotes_a_script(tmp_path: Path, text: str):
-    """What is no script is refused by place, without a word of its content."""
+    """A run can name any file below the app's directory: what is no script is refused by place, without a word of its content."""
     (tmp_path / "x.yaml").write_text(text)
     with pytest.raises(ConfigurationError) as caught:
         Models(ModelSettings(script_base=tmp_path)).resolve("scripted:x.yaml")

@@ -77,13 +77,6 @@ async def test_the_conversation_alone_chooses_the_response():
     assert (await ask(model, GO, assistant_message(), assistant_message(), GO)).message.text == "I will look."
 
 
-async def test_past_the_end_is_a_permanent_error_that_says_how_long_the_script_is():
-    """A retry would not help, and the author reads what is missing."""
-    with pytest.raises(ModelError, match=r"scripted:fix-the-test has 2 response\(s\)") as caught:
-        await ask(ScriptedModel.from_text(FULL, "x.yaml"), GO, assistant_message(), assistant_message())
-    assert (caught.value.error_class, caught.value.retryable) == ("bad_response", False)
-
-
 CASES = """
 responses:
   - cases:
@@ -108,14 +101,6 @@ responses:
 async def test_cases_match_the_last_results(before, text):
     """The first case that matches a result wins; results before the last message do not count."""
     assert (await ask(ScriptedModel.from_text(CASES, "x"), *before)).message.text == text
-
-
-async def test_no_matching_case_is_a_permanent_error_that_names_the_results():
-    """The author sees which results there were."""
-    model = ScriptedModel.from_text("responses: [{cases: [{when: {kind: ok}, text: a}]}]", "x")
-    with pytest.raises(ModelError, match=r"no case at responses\[0\].*pay rejected") as caught:
-        await ask(model, results(result("pay", rejected("ada", "no"))))
-    assert not caught.value.retryable
 
 
 async def test_runs_are_chosen_by_user_messages():

@@ -115,7 +115,10 @@ async def result(
 async def test_streamed_or_not_the_response_is_the_same(
     models: Models, provider: FakeProvider, wire: Wire, response: WireResponse
 ) -> None:
-    """Text, calls with their inputs and ids, opaque fields, usage and reason to stop; and watchers saw every word."""
+    """Text, calls with their inputs and ids, opaque fields, usage and reason to stop; and watchers saw every word.
+
+    Each delta has its part's kind, and a call's name comes once, with its first delta.
+    """
     deltas: list[Delta] = []
     whole = await result(models, provider, wire, response, None)
     assert await result(models, provider, wire, response, deltas) == whole
@@ -123,6 +126,9 @@ async def test_streamed_or_not_the_response_is_the_same(
         return
     watched: dict[int, str] = {}
     for delta in deltas:
+        part = whole.message.parts[delta.part]
+        is_first = delta.part not in watched
+        assert (delta.kind, delta.tool_name) == (part.type, getattr(part, "tool_name", "") if is_first else "")
         watched[delta.part] = watched.get(delta.part, "") + delta.text
     stored = [
         part.input if isinstance(part, ToolCallPart) else part.text

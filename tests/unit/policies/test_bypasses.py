@@ -101,7 +101,7 @@ def test_no_path_passes_unseen(by_symlink: bool, workspace: Path) -> None:
     root = str(workspace.parent / "seen" if by_symlink else workspace)
     raws = [json.dumps({"path": row[2].replace("@", root)}) for row in PATHS]
     answers = [answer(row[1], "write_file", raw, root) for row, raw in zip(PATHS, raws, strict=True)]
-    assert [row for row, given in zip(PATHS, answers, strict=True) if given != row[3]] == []
+    assert [row for row, verdict in zip(PATHS, answers, strict=True) if verdict != row[3]] == []
 
 
 def test_ordinary_commands_are_allowed() -> None:

@@ -139,7 +139,7 @@ def test_i2_what_readers_may_take_for_different_numbers_is_unclear() -> None:
     for op, value in (("le", 10**40), ("ge", -(10**40)), ("between", [-(10**40), 10**40]), ("gt", 10**40)):
         matcher = ArgumentMatcher.model_validate({"at": "/x", "op": op, "value": value})
         answers = {text: matcher.match(decode_arguments(json.dumps({"x": text}))) for text in NO_NUMBERS}
-        assert [text[:40] for text, given in answers.items() if given != "unclear"] == []
+        assert [text[:40] for text, match in answers.items() if match != "unclear"] == []
 
 
 def test_a_rule_may_write_dates_as_toml_does() -> None:

@@ -261,12 +261,12 @@ LOCATIONS = [url for url in HOSTILE if url.isascii() and url.isprintable() and u
 
 async def test_a_redirect_to_a_hostile_url_is_refused_before_any_lookup(network):
     """A server is trusted no more than the model."""
-    for asked, url in enumerate(LOCATIONS, 1):
+    for count, url in enumerate(LOCATIONS, 1):
         network.respond = lambda path, url=url: redirect(url) if path == "/start" else "HTTP/1.1 200 OK\r\n\r\nevil"
         failed = await network.fetch("http://allowed.example/start", ["allowed.example", "*.sub.allowed.example"])
         assert failed["kind"] in {"request_failed", "host_not_allowed"}, url
         assert failed.get("cause", "bad_redirect") == "bad_redirect", url
-        assert (network.lookups, network.dialled) == (["allowed.example"] * asked, [PUBLIC] * asked), url
+        assert (network.lookups, network.dialled) == (["allowed.example"] * count, [PUBLIC] * count), url
 
 
 @pytest.mark.parametrize(
