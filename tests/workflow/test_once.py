@@ -9,13 +9,13 @@ from typing import Annotated
 import pytest
 from pydantic import AfterValidator, BaseModel
 from sqlalchemy import update
-from support.engine.stack import ListModel, OneModel, Stack, call, person, says, stack, until
+from support.engine.stack import ListModel, OneModel, Stack, call, person, says, stack
 from support.engine.tools import Bench
 from support.stores.encryption import ALSO_ENCRYPTED
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
-from turngate import Agent, App, ToolContext, Toolkit, tool
+from turngate import Agent, App, Toolkit, tool
 from turngate import worker as composition
 from turngate.activities.run_tool import RunTool
 from turngate.approvals_api.recovery import redelivery
@@ -23,7 +23,6 @@ from turngate.approvals_api.requests.views import request_detail, request_page
 from turngate.domain.contract import RunToolInput
 from turngate.domain.errors import ConflictError
 from turngate.domain.runs.inbox import InboxFilter
-from turngate.domain.tools.results import Failure, Ok
 from turngate.frontends.tui.request_text import ended_words
 from turngate.notifications.items import item_of
 from turngate.notifications.message_text import headline
@@ -144,82 +143,6 @@ async def test_i2_i3_an_approval_is_redeemed_at_most_once(client: Client, databa
                         run_id=run.id, tool_call_id="other", digest="", decision_id="d-1", idempotency_key="k"
                     ),
                 )
-
-
-@pytest.mark.parametrize("gated", [True, False])
-@pytest.mark.parametrize(
-    ("outcome", "args", "paid", "kind"),
-    [
-        ("happened", '{"paid": 5}', 1, "ok"),
-        ("did_not_happen", None, 2, "ok"),
-        ("tell_model", None, 1, "unknown"),
-    ],
-)
-async def test_i3_a_lost_once_call_is_never_repeated_by_the_engine(
-    client: Client, sqlite: Database, bench: Bench, outcome: str, args: str | None, paid: int, kind: str, gated: bool
-) -> None:
-    """I3: a worker lost inside a ``once`` handler opens an ``outcome`` request; only a person's word runs it again."""
-    attempts: list[int] = []
-
-    @tool(effect="once", ask=gated)
-    async def pay() -> dict[str, int]:
-        """Pay, and lose the worker the first time."""
-        bench.paid.append(5)
-        attempts.append(1)
-        if len(attempts) == 1:
-            await asyncio.sleep(3600)  # until the worker below is stopped
-        return {"paid": 5}
-
-    model = ListModel(says(call("pay", "{}", "c1")), says("Done."))
-    async with stack(client, sqlite, pay, model=model, working=False) as engine:
-        async with engine.worker(graceful_shutdown_seconds=0):
-            run = await engine.start()
-            if gated:
-                await engine.decide(await engine.request(run), "approve")
-
-            async def started() -> bool:
-                return bool(attempts)
-
-            await until(started, "start of the handler")
-        async with engine.worker():
-            request = await engine.request(run, kind="outcome")
-            assert len(attempts) == 1
-            assert (await engine.executions(run))["c1"].state == "unknown"
-            await engine.decide(request, "respond", outcome=outcome, args=args)
-            assert (await engine.ended(run)).status == "completed"
-        assert len(bench.paid) == paid
-        result = (await engine.results(run))["c1"]
-        assert (result.kind if isinstance(result, Failure) else "ok") == kind
-        if kind == "ok":
-            assert result == Ok(value={"paid": 5})
-
-
-async def test_a_lost_read_is_repeated_with_the_same_key(client: Client, sqlite: Database, bench: Bench) -> None:
-    """A ``read`` whose worker was lost runs again by itself, with the same idempotency key."""
-    keys: list[str] = []
-
-    @tool(effect="read", ask=False)
-    async def look(ctx: ToolContext) -> str:
-        """Look."""
-        keys.append(ctx.idempotency_key)
-        if len(keys) == 1:
-            await asyncio.sleep(3600)
-        return "seen"
-
-    model = ListModel(says(call("look", "{}", "c1")), says("Done."))
-    async with stack(client, sqlite, look, model=model, working=False) as engine:
-        async with engine.worker(graceful_shutdown_seconds=0):
-            run = await engine.start()
-
-            async def started() -> bool:
-                return bool(keys)
-
-            await until(started, "start of the handler")
-        async with engine.worker():
-            assert (await engine.ended(run)).status == "completed"
-        assert len(keys) == 2
-        assert keys[0] == keys[1]
-        assert (await engine.executions(run))["c1"].attempts == 2
 
 
 async def test_i4_the_store_names_the_winner_when_a_crash_ate_its_answer(

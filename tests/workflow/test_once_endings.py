@@ -26,6 +26,7 @@ from turngate import (
 from turngate.approvals_api.principal import Principal
 from turngate.approvals_api.requests.views import request_detail
 from turngate.approvals_api.runs import retry as retry_run
+from turngate.domain.conversation.messages import ToolCallPart
 from turngate.domain.errors import ConflictError
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
@@ -149,16 +150,20 @@ async def requests_of(engine: Stack, run: runs.Run) -> dict[str, requests.Reques
 
 
 async def test_i3_every_ending_of_a_once_call(client: Client, sqlite: Database, bank: Bank) -> None:
-    """I3: known ends are results; of any other a person is asked, with what the tool says, and nothing starts by itself."""
+    """I3: known ends are results; of any other a person is asked, with what the tool says, and nothing starts by itself.
+
+    ``did_not_happen`` starts it again, under the same key and in their name; another end without news asks again.
+    """
     handlers = [*KNOWN, *UNKNOWN, probed_as_done, probed_as_undone]
     names = [each.__name__ for each in handlers]
     model = ListModel(says(*(call(name, "{}", name) for name in names)), says("Done."))
     limits = Limits(concurrency=len(names))
     tools = [bank.tool(each) for each in handlers]
     async with stack(client, sqlite, *tools, model=model, limits=limits) as engine:
-        run = await engine.start()
+        run, request_ids = await engine.start(), dict[str, str]()
         for each in UNKNOWN:
             request = await engine.request(run, kind="outcome", tool=each.__name__)
+            request_ids[each.__name__] = request.id
             assert request.reason.endswith("It may or may not have taken effect: which?")
             assert request.rule == "engine:unknown-outcome"
             assert "hunter2" not in request.reason
@@ -170,13 +175,19 @@ async def test_i3_every_ending_of_a_once_call(client: Client, sqlite: Database, 
             if each is times_out:
                 async with sqlite.read() as conn:
                     assert (await request_detail(conn, request.id)).partial_output == "sent"
-            answer = "happened" if each is says_unknown else "tell_model"
+            answer = "did_not_happen" if each is says_unknown else "tell_model"
             await engine.decide(request, "respond", outcome=answer)
+        asked_again = await engine.request(run, kind="outcome")
+        assert (asked_again.tool_name, asked_again.id == request_ids["says_unknown"]) == ("says_unknown", False)
+        assert (await engine.executions(run))["says_unknown"].decision_id is not None
+        await engine.decide(asked_again, "respond", outcome="happened", args='{"paid": "yes"}')
         assert (await engine.ended(run)).status == "completed"
         results, states = await engine.results(run), await engine.executions(run)
         opened = await requests_of(engine, run)
     assert set(opened) == {each.__name__ for each in UNKNOWN}
-    assert {name: len(keys) for name, keys in bank.booked.items()} == {**dict.fromkeys(names, 1), "probed_as_undone": 2}
+    started_again = {"probed_as_undone": 2, "says_unknown": 2}
+    assert {name: len(keys) for name, keys in bank.booked.items()} == {**dict.fromkeys(names, 1), **started_again}
+    assert len(set(bank.booked["says_unknown"])) == 1
     for each, kind in KNOWN.items():
         result = results[each.__name__]
         assert (result.kind if isinstance(result, Failure) else "ok") == kind
@@ -185,6 +196,7 @@ async def test_i3_every_ending_of_a_once_call(client: Client, sqlite: Database, 
     assert results["probed_as_undone"] == Ok(value={"paid": "the second time"})
     assert states["probed_as_undone"].attempts == 2
     assert states["says_unknown"].state == "succeeded"
+    assert results["says_unknown"] == Ok(value={"paid": "yes"})
     for each in UNKNOWN:
         if each is not says_unknown:
             result = results[each.__name__]
@@ -194,63 +206,54 @@ async def test_i3_every_ending_of_a_once_call(client: Client, sqlite: Database, 
     assert results["times_out"].fields == {"partial_output": "sent"}
 
 
-async def test_i3_what_a_person_says_of_a_call_that_timed_out(client: Client, sqlite: Database, bank: Bank) -> None:
-    """I3: ``did_not_happen`` starts it again, under the same key and in their name; another end without news asks again."""
-    model = ListModel(says(call("times_out", "{}", "c1")), says("Done."))
-    async with stack(client, sqlite, bank.tool(times_out, ask=True), model=model) as engine:
-        run = await engine.start()
-        await engine.decide(await engine.request(run), "approve")
-        first = await engine.request(run, kind="outcome")
-        await engine.decide(first, "respond", outcome="did_not_happen")
-        second = await engine.request(run, kind="outcome")
-        assert second.id != first.id
-        assert (await engine.executions(run))["c1"].decision_id is not None
-        await engine.decide(second, "respond", outcome="happened", args='{"paid": "yes"}')
-        assert (await engine.ended(run)).status == "completed"
-        assert (await engine.results(run))["c1"] == Ok(value={"paid": "yes"})
-    first_key, second_key = bank.booked["times_out"]
-    assert first_key == second_key
-
-
-@pytest.mark.parametrize("answer", [None, DidNotHappen(), Happened({"paid": "found"})])
-async def test_i1_i3_an_interrupted_once_call_may_have_happened(
-    client: Client, sqlite: Database, bank: Bank, answer: ProbeAnswer
-) -> None:
+async def test_i1_i3_an_interrupted_once_call_may_have_happened(client: Client, sqlite: Database, bank: Bank) -> None:
     """I1, I3: the run ends at once, the call says that it may have happened, and the question outlives the run.
 
-    A probe that answers in time makes it known.
+    A probe that answers in time makes it known. A retry of the run that makes the call again asks about it, though its
+    tool asks no one.
     """
     at_work = asyncio.Event()
 
     async def hangs(ctx: ToolContext, _start: int) -> Any:
         ctx.partial("half")
-        at_work.set()
+        if sum(map(len, bank.booked.values())) == 3:
+            at_work.set()
         await asyncio.sleep(60)
 
-    bank.probes["hangs"] = answer
-    model = ListModel(says(call("hangs", "{}", "c1")), says("Done."))
-    async with stack(client, sqlite, bank.tool(hangs, timeout=timedelta(minutes=5)), model=model) as engine:
+    async def undone(ctx: ToolContext, start: int) -> Any:
+        return await hangs(ctx, start)
+
+    async def done(ctx: ToolContext, start: int) -> Any:
+        return await hangs(ctx, start)
+
+    bank.probes |= {"hangs": None, "undone": DidNotHappen(), "done": Happened({"paid": "found"})}
+    tools = [bank.tool(each, timeout=timedelta(minutes=5)) for each in (hangs, undone, done)]
+    step = says(*(call(each.name, "{}", each.name) for each in tools))
+    model = ListModel(step, says(call("hangs", "{}", "again")), says("Done."))
+    async with stack(client, sqlite, *tools, model=model) as engine:
         run = await engine.start()
-        await asyncio.wait_for(at_work.wait(), 20)
+        await asyncio.wait_for(at_work.wait(), 60)
         await engine.interrupt(run)
         assert (await engine.ended(run)).status == "interrupted"
-        result, execution = (await engine.results(run))["c1"], (await engine.executions(run))["c1"]
+        results, states = await engine.results(run), await engine.executions(run)
+        assert (results["done"], states["done"].state) == (Ok(value={"paid": "found"}), "succeeded")
+        assert (results["undone"].kind, states["undone"].state) == ("nothing_happened", "failed")
+        assert (results["hangs"].kind, states["hangs"].state) == ("interrupted", "unknown")
+        assert "may have taken effect: do not repeat it" in results["hangs"].reason
+        assert results["hangs"].fields["partial_output"] == "half"
         opened = await requests_of(engine, run)
-        match answer:
-            case Happened():
-                assert (result, execution.state, opened) == (Ok(value={"paid": "found"}), "succeeded", {})
-            case DidNotHappen():
-                assert (result.kind, execution.state, opened) == ("nothing_happened", "failed", {})
-            case _:
-                assert (result.kind, execution.state) == ("interrupted", "unknown")
-                assert "may have taken effect: do not repeat it" in result.reason
-                assert result.fields["partial_output"] == "half"
-                request = opened["hangs"]
-                assert (request.kind, request.status) == ("outcome", "pending")
-                await engine.decide(request, "respond", outcome="did_not_happen")
-                assert (await engine.executions(run))["c1"].state == "failed"
-                assert (await engine.results(run))["c1"] == result
-    assert len(bank.booked["hangs"]) == 1
+        assert {name: (each.kind, each.status) for name, each in opened.items()} == {"hangs": ("outcome", "pending")}
+
+        again = await retry_run.retry(engine.services, PERSON, run.id)
+        repeat = await engine.request(again, kind="approval")
+        assert (repeat.tool_call_id, repeat.rule, repeat.risk) == ("again", "may-have-happened", "high")
+        await engine.decide(repeat, "reject", message="look first")
+        assert (await engine.ended(again)).status == "completed"
+
+        await engine.decide(opened["hangs"], "respond", outcome="did_not_happen")
+        assert (await engine.executions(run))["hangs"].state == "failed"
+        assert (await engine.results(run))["hangs"] == results["hangs"]
+    assert {name: len(keys) for name, keys in bank.booked.items()} == {"hangs": 1, "undone": 1, "done": 1}
 
 
 async def test_i3_a_dead_worker_in_an_interrupted_run_still_asks(
@@ -284,85 +287,54 @@ async def test_i3_a_dead_worker_in_an_interrupted_run_still_asks(
     assert bench.paid == [1]
 
 
-async def test_i3_a_retry_does_not_repeat_what_may_have_happened(client: Client, sqlite: Database, bank: Bank) -> None:
-    """I3: a call that was interrupted is asked about when a retry of its run makes it again, though its tool asks no one."""
-    at_work = asyncio.Event()
+async def test_i3_no_one_repeats_what_may_have_happened(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I3: what a rule or the tool allows is asked about if the same call may have happened; a call that differs is not.
 
-    async def hangs(_ctx: ToolContext, _start: int) -> Any:
-        at_work.set()
-        await asyncio.sleep(60)
-
-    model = ListModel(says(call("hangs", "{}", "first")), says(call("hangs", "{}", "again")), says("Done."))
-    async with stack(client, sqlite, bank.tool(hangs, timeout=timedelta(minutes=5)), model=model) as engine:
-        run = await engine.start()
-        await asyncio.wait_for(at_work.wait(), 20)
-        await engine.interrupt(run)
-        assert (await engine.ended(run)).status == "interrupted"
-        again = await retry_run.retry(engine.services, PERSON, run.id)
-        repeat = await engine.request(again, kind="approval")
-        assert (repeat.tool_call_id, repeat.rule, repeat.risk) == ("again", "may-have-happened", "high")
-        assert len(bank.booked["hangs"]) == 1
-        await engine.decide(repeat, "reject", message="look first")
-        assert (await engine.ended(again)).status == "completed"
-    assert len(bank.booked["hangs"]) == 1
-
-
-async def test_i3_the_same_call_is_not_allowed_twice_while_no_one_knows(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """I3: what a rule or the tool allows is asked about if the same call may have happened; a call that differs is not."""
+    The same call may be planned before that was so, be of a later step, or of another conversation. Once a person has
+    approved it, it is as allowed as before.
+    """
 
     @tool(effect="once", ask=False)
     async def pay(params: Amount) -> str:
         """Pay."""
         bench.paid.append(params.cents)
-        raise ConnectionResetError
-
-    another = call("pay", '{"cents": 2}', "another")
-    same = [call("pay", '{"cents": 1}', each) for each in ("first", "again")]
-    model = ListModel(says(same[0]), says(same[1]), says(another), says("Done."))
-    async with stack(client, sqlite, pay, model=model) as engine:
-        run = await engine.start()
-        await engine.decide(await engine.request(run, kind="outcome"), "respond", outcome="tell_model")
-        repeat = await engine.request(run, kind="approval")
-        assert (repeat.tool_call_id, repeat.rule, repeat.risk) == ("again", "may-have-happened", "high")
-        assert "no one knows whether it took effect" in repeat.reason
-        assert bench.paid == [1]
-        await engine.decide(repeat, "reject", message="look first")
-        await engine.decide(await engine.request(run, kind="outcome"), "respond", outcome="tell_model")
-        assert (await engine.ended(run)).status == "completed"
-        assert (await engine.results(run))["again"].kind == "rejected"
-    assert bench.paid == [1, 2]
-
-
-async def test_i3_no_other_run_repeats_what_may_have_happened(client: Client, sqlite: Database, bank: Bank) -> None:
-    """I3: nor does a call that was planned before that was so, or one of another conversation, until a person approves one."""
-
-    async def loses_its_first(_ctx: ToolContext, start: int) -> Any:
-        if start == 1:
+        if params.cents != 2 and bench.paid.count(params.cents) == 1:
             raise ConnectionResetError
-        return {"paid": "yes"}
+        return "paid"
 
-    twice = says(*(call("loses_its_first", "{}", each) for each in ("first", "beside")))
-    model = ListModel(twice, says("Done."), *[says(call("loses_its_first", "{}", "c")), says("Done.")] * 2)
-    limits = Limits(concurrency=1)
-    async with stack(client, sqlite, bank.tool(loses_its_first), model=model, limits=limits) as engine:
+    def paying(cents: int, call_id: str) -> ToolCallPart:
+        return call("pay", f'{{"cents": {cents}}}', call_id)
+
+    model = ListModel(
+        says(paying(1, "first"), paying(1, "beside"), paying(3, "third")),
+        says(paying(3, "again"), paying(2, "another")),
+        says("Done."),
+        *[says(paying(1, "other")), says("Done.")] * 2,
+    )
+    async with stack(client, sqlite, pay, model=model, limits=Limits(concurrency=1)) as engine:
         run = await engine.start()
-        await engine.decide(await engine.request(run, kind="outcome"), "respond", outcome="tell_model")
         beside = await engine.request(run, kind="approval")
-        assert (beside.tool_call_id, beside.rule, beside.risk) == ("beside", "may-have-happened", "high")
+        for call_id in ("first", "third"):
+            await engine.decide(await engine.request_about(run, call_id), "respond", outcome="tell_model")
         await engine.decide(beside, "reject", message="look first")
+        again = await engine.request_about(run, "again")
+        for request, call_id in ((beside, "beside"), (again, "again")):
+            assert (request.tool_call_id, request.kind) == (call_id, "approval")
+            assert (request.rule, request.risk) == ("may-have-happened", "high")
+            assert "no one knows whether it took effect" in request.reason
+        await engine.decide(again, "reject", message="look first")
         assert (await engine.ended(run)).status == "completed"
-        other = await engine.start()
-        repeat = await engine.request(other)
+        assert sorted(bench.paid) == [1, 2, 3]
+        assert {(await engine.results(run))[each].kind for each in ("beside", "again")} == {"rejected"}
+        elsewhere = await engine.start()
+        repeat = await engine.request(elsewhere)
         assert repeat.rule == "may-have-happened"
-        assert len(bank.booked["loses_its_first"]) == 1
+        assert bench.paid.count(1) == 1
         await engine.decide(repeat, "approve")
-        assert (await engine.ended(other)).status == "completed"
-        assert len(bank.booked["loses_its_first"]) == 2
-        last = await engine.start()
-        assert (await engine.ended(last)).status == "completed"
-    assert len(bank.booked["loses_its_first"]) == 3
+        assert (await engine.ended(elsewhere)).status == "completed"
+        assert bench.paid.count(1) == 2
+        assert (await engine.ended(await engine.start())).status == "completed"
+    assert bench.paid.count(1) == 3
 
 
 @pytest.mark.parametrize("edited", ["after the first has ended", "while the first runs"])

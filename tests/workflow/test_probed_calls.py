@@ -41,7 +41,9 @@ class Ledger:
     probed: list[str] = field(default_factory=list)
     release: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def lossy(self, name: str, probe: Probe, *, effect: Effect = "once", ask: bool = False, losses: int = 1) -> Tool:
+    def lossy(
+        self, name: str, probe: Probe | None, *, effect: Effect = "once", ask: bool = False, losses: int = 1
+    ) -> Tool:
         """A tool that loses its worker ``losses`` times while it runs, and then returns."""
 
         @tool(name=name, effect=effect, ask=ask, probe=probe)
@@ -107,55 +109,63 @@ async def another_attempt(engine: Stack, run: runs.Run, call_id: str) -> str:
     return (await ActivityEnvironment().run(RunTool(elsewhere).run_tool, order)).state
 
 
-async def test_i3_a_lost_call_that_happened_has_the_result_its_probe_found(
+async def test_i3_a_lost_call_has_the_end_that_its_probe_found(
     client: Client, sqlite: Database, ledger: Ledger
 ) -> None:
-    """I3: found by the handler's own key in an injected service; nothing starts again, and no one is asked what happened."""
+    """I3: one that happened has the result that its probe found by the handler's own key in an injected service.
 
-    async def probe(key: str, ledger: Ledger) -> ProbeAnswer:
+    One that did not happen starts once more, with the same key and the same approval. No one is asked about either. Calls
+    that may be repeated start again by themselves, with the same key, and are not probed; nor is a call that was not lost.
+    """
+
+    async def look_up(key: str, ledger: Ledger) -> ProbeAnswer:
         ledger.probed.append(key)
         return Happened(ledger.paid[key])
 
     services = svcs.Registry()
     services.register_value(Ledger, ledger)
-    model = calling("gated", "free")
-    tools = [ledger.lossy("gated", probe, ask=True), ledger.lossy("free", probe)]
-    async with stack(client, sqlite, *tools, model=model, services=services, working=False) as engine:
-        run = await lose(engine, ledger, approve=1, starts=2)
-        (gated,), (free,) = ledger.started["gated"], ledger.started["free"]
+    undone, unasked = ledger.says(DidNotHappen()), ledger.says(Happened(Receipt(paid=0)))
+    tools = [
+        ledger.lossy("kept", unasked, losses=0),
+        ledger.lossy("gated", look_up, ask=True),
+        ledger.lossy("free", look_up),
+        ledger.lossy("gated_undone", undone, ask=True),
+        ledger.lossy("free_undone", undone),
+        ledger.lossy("read", unasked, effect="read"),
+        ledger.lossy("same", unasked, effect="idempotent"),
+    ]
+    names = [each.name for each in tools[1:]]
+    model = ListModel(
+        says(call("kept", "{}", "kept")), says(*(call(name, "{}", name) for name in names)), says("Done.")
+    )
+    options = {"model": model, "services": services, "limits": Limits(concurrency=len(names))}
+    async with stack(client, sqlite, *tools, working=False, **options) as engine:
+        run = await lose(engine, ledger, approve=2, starts=len(tools))
+        gated, free = ledger.started["gated"][0], ledger.started["free"][0]
         ledger.paid = {gated: Receipt(paid=7, note="found"), free: Receipt(paid=8)}
         async with engine.worker():
             assert (await engine.ended(run)).status == "completed"
-        assert gated != free
-        assert sorted(ledger.probed) == sorted([gated, free])
-        assert ledger.starts == 2
-        expected = {"gated": Ok(value={"paid": 7, "note": "found"}), "free": Ok(value={"paid": 8, "note": ""})}
-        assert await engine.results(run) == expected
-        assert [part.result for part in model.seen[1].messages[-1].results] == list(expected.values())
-        executions = (await engine.executions(run)).values()
-        assert [(each.state, each.attempts) for each in executions] == [("succeeded", 1)] * 2
-        assert [each.kind for each in await requests_of(engine, run)] == ["approval"]
+        assert await another_attempt(engine, run, "kept") == "settled"
+        starts = {name: len(keys) for name, keys in ledger.started.items()}
+        assert starts == {"kept": 1, "gated": 1, "free": 1, "gated_undone": 2, "free_undone": 2, "read": 2, "same": 2}
+        keys = {name: set(keys) for name, keys in ledger.started.items()}
+        assert {len(each) for each in keys.values()} == {1}, "a call that starts again has the same key"
+        assert len(set.union(*keys.values())) == len(tools)
+        assert set(ledger.probed) == keys["gated"] | keys["free"] | keys["gated_undone"] | keys["free_undone"]
+        assert len(ledger.probed) == 4
+        results = await engine.results(run)
+        assert results.pop("gated") == Ok(value={"paid": 7, "note": "found"})
+        assert results.pop("free") == Ok(value={"paid": 8, "note": ""})
+        assert list(results.values()) == [Ok(value={"paid": 5, "note": ""})] * 5
+        assert model.seen[2].messages[-1].results[0].result == Ok(value={"paid": 7, "note": "found"})
+        executions = await engine.executions(run)
+        assert {name: (each.state, each.attempts) for name, each in executions.items()} == {
+            name: ("succeeded", number) for name, number in starts.items()
+        }
+        assert [each.kind for each in await requests_of(engine, run)] == ["approval"] * 2
         ends = [each.payload for each in await engine.events(run) if each.type == "execution.finished"]
-        assert [(each["by"], each["ok"]) for each in ends] == [("probe", True)] * 2
-
-
-async def test_i3_a_lost_call_that_did_not_happen_starts_once_more(
-    client: Client, sqlite: Database, ledger: Ledger
-) -> None:
-    """I3: on its tool's own resolution, with the same key and the same approval, and no one is asked."""
-    probe = ledger.says(DidNotHappen())
-    tools = [ledger.lossy("gated", probe, ask=True), ledger.lossy("free", probe)]
-    async with stack(client, sqlite, *tools, model=calling("gated", "free"), working=False) as engine:
-        run = await lose(engine, ledger, approve=1, starts=2)
-        async with engine.worker():
-            assert (await engine.ended(run)).status == "completed"
-        for keys in ledger.started.values():
-            assert len(keys) == 2
-            assert keys[0] == keys[1]
-        assert sorted(ledger.probed) == sorted(keys[0] for keys in ledger.started.values())
-        assert list((await engine.results(run)).values()) == [Ok(value={"paid": 5, "note": ""})] * 2
-        assert [each.attempts for each in (await engine.executions(run)).values()] == [2, 2]
-        assert [each.kind for each in await requests_of(engine, run)] == ["approval"]
+        assert sorted(each["tool_call_id"] for each in ends if each.get("by") == "probe") == ["free", "gated"]
+        assert all(each["ok"] for each in ends)
 
 
 async def test_i3_a_call_that_kills_its_workers_is_a_persons_to_look_at(
@@ -213,49 +223,39 @@ def misfit() -> ProbeAnswer:
     return Happened({"paid": "a lot"})
 
 
-async def test_i3_a_probe_without_an_answer_leaves_it_to_a_person(
+async def test_i3_a_lost_once_call_is_never_repeated_by_the_engine(
     client: Client, sqlite: Database, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I3: if the probe doesn't know, fails, hangs or answers anything else, a person is asked, and nothing starts again."""
+    """I3: without a probe, or if it doesn't know, fails, hangs or answers anything else, a person is asked.
+
+    Only their word starts the call again.
+    """
     monkeypatch.setattr(author_code, "AUTHOR_SECONDS", 0.5)
     probes: list[Probe] = [no_idea, away, hangs, never_lets_go, gives_up, says_no, the_class, misfit]
-    names = [probe.__name__ for probe in probes]
-    tools = [ledger.lossy(probe.__name__, probe) for probe in probes]
+    tools = [ledger.lossy("approved", None, ask=True), ledger.lossy("allowed", None)]
+    tools += [ledger.lossy(probe.__name__, probe) for probe in probes]
+    names = [each.name for each in tools]
+    words = {name: {"outcome": "happened", "args": '{"paid": 9}'} for name in names}
+    words["approved"] = words["away"] = {"outcome": "did_not_happen"}
+    words["allowed"] = {"outcome": "tell_model"}
     limits = Limits(concurrency=len(names))
     async with stack(client, sqlite, *tools, model=calling(*names), limits=limits, working=False) as engine:
-        run = await lose(engine, ledger, starts=len(names))
+        run = await lose(engine, ledger, approve=1, starts=len(names))
         async with engine.worker():
-            for name in names:
-                request = await engine.request(run, kind="outcome", tool=name)
-                assert (await engine.executions(run))[name].state == "unknown"
-                await engine.decide(request, "respond", outcome="happened", args='{"paid": 9}')
+            waiting = {name: await engine.request(run, kind="outcome", tool=name) for name in names}
+            assert {each.state for each in (await engine.executions(run)).values()} == {"unknown"}
+            assert ledger.starts == len(names)
+            for name, request in waiting.items():
+                await engine.decide(request, "respond", **words[name])
             assert (await engine.ended(run)).status == "completed"
-        assert ledger.starts == len(names)
-        assert await engine.results(run) == dict.fromkeys(names, Ok(value={"paid": 9}))
-        assert [each.kind for each in await requests_of(engine, run)] == ["outcome"] * len(names)
-
-
-async def test_calls_that_may_be_repeated_are_not_probed(client: Client, sqlite: Database, ledger: Ledger) -> None:
-    """They start again by themselves, whatever their probe would have said."""
-    probe = ledger.says(Happened(Receipt(paid=0)))
-    tools = [ledger.lossy("read", probe, effect="read"), ledger.lossy("same", probe, effect="idempotent")]
-    async with stack(client, sqlite, *tools, model=calling("read", "same"), working=False) as engine:
-        run = await lose(engine, ledger, starts=2)
-        async with engine.worker():
-            assert (await engine.ended(run)).status == "completed"
-        assert ledger.probed == []
-        assert [len(keys) for keys in ledger.started.values()] == [2, 2]
-        assert list((await engine.results(run)).values()) == [Ok(value={"paid": 5, "note": ""})] * 2
-
-
-async def test_a_call_that_is_not_lost_is_not_probed(client: Client, sqlite: Database, ledger: Ledger) -> None:
-    """Neither before its first start nor when its activity is repeated after its end."""
-    pay = ledger.lossy("pay", ledger.says(DidNotHappen()), losses=0)
-    async with stack(client, sqlite, pay, model=calling("pay")) as engine:
-        run = await engine.start()
-        assert (await engine.ended(run)).status == "completed"
-        assert await another_attempt(engine, run, "pay") == "settled"
-        assert (ledger.probed, ledger.starts) == ([], 1)
+        again = {name for name, keys in ledger.started.items() if len(keys) == 2}
+        assert (again, ledger.starts) == ({"approved", "away"}, len(names) + 2)
+        results = await engine.results(run)
+        assert results.pop("allowed").kind == "unknown"
+        assert {name: each.value["paid"] for name, each in results.items()} == {
+            name: 5 if name in again else 9 for name in names if name != "allowed"
+        }
+        assert [each.kind for each in await requests_of(engine, run)] == ["approval"] + ["outcome"] * len(names)
 
 
 async def test_i3_a_worker_that_was_only_thought_lost_comes_too_late(
