@@ -107,6 +107,11 @@ async def crashes() -> str:
     raise RuntimeError(SECRET)
 
 
+async def crashes_where_it_may_raise() -> str:
+    """Raise what was not declared, as a tool whose declared failures end the run."""
+    raise RuntimeError(SECRET)
+
+
 async def group_breaks() -> str:
     """Lose an inner task, whose group then breaks."""
 
@@ -246,6 +251,7 @@ BAD = {
     "recurses": (call("recurses", ""), "execution_error"),
     "unspeakable": (call("unspeakable", ""), "execution_error"),
     "crashes": (call("crashes", ""), "execution_error"),
+    "crashes-raising": (call("crashes_where_it_may_raise", ""), "execution_error"),
     "group": (call("group_breaks", ""), "execution_error"),
     "undeclared": (call("undeclared", ""), "execution_error"),
     "nothing": (call("returns_nothing", ""), "execution_error"),
@@ -275,6 +281,7 @@ async def test_i9_one_bad_call_never_harms_its_neighbours(
         *(read(each) for each in FAILING),
         *(read(each, failures=[OutOfStock]) for each in (declines, declines_as_another)),
         *(read(each, timeout=BRIEF) for each in (hangs, hangs_and_breaks)),
+        read(crashes_where_it_may_raise, failures=[OutOfStock], failure_mode="raise"),
     )
     calls = []
     for place, (bad, _kind) in BAD.items():
@@ -403,15 +410,6 @@ async def test_odd_values_are_stored_and_read_back(client: Client, database: Dat
 
 
 # Runs of their own
-
-
-async def test_a_crash_of_a_tool_declared_to_raise_is_a_result(client: Client, sqlite: Database) -> None:
-    """Only what was declared fails the run: a crash is no declared failure, whatever the tool's failure mode (I9)."""
-    broken = read(crashes, failures=[OutOfStock], failure_mode="raise")
-    async with stack(client, sqlite, broken, model=ListModel(says(call("crashes", "", "c")), says("Done."))) as engine:
-        run = await engine.ended(await engine.start())
-        assert run.status == "completed"
-        assert (await engine.results(run))["c"].kind == "execution_error"
 
 
 def paying(*neighbours: str) -> ModelResponse:

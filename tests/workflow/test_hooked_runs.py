@@ -13,17 +13,14 @@ from temporalio.client import Client
 
 from turngate import Agent, Deny, HookedCall, Hooks, Limits, RunScope, ToolFailure, Toolkit, sub_agent, tool
 from turngate.activities import run_tool
-from turngate.activities.engine import author_code
 from turngate.activities.model import model_call
 from turngate.activities.runs import step_boundary
 from turngate.domain.agents.hooks import Generate
 from turngate.domain.conversation.history import is_reconciled
-from turngate.domain.conversation.messages import Message, ModelResponse
+from turngate.domain.conversation.messages import Message
 from turngate.domain.errors import ModelError
 from turngate.domain.tools.results import Failure, Ok
-from turngate.models.port import ModelRequest
 from turngate.store.database import Database
-from turngate.toolkits.context import Summarise
 from turngate.toolkits.control_calls import finish
 
 LOOK = call("look", '{"name": "x"}', "l")
@@ -66,22 +63,6 @@ class HoldsOn(Hooks):
 
 
 # before_tool
-
-
-async def test_i2_a_hook_that_answers_after_its_time_stops_the_call(
-    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """I2: a hook's consent after its timeout comes too late."""
-    monkeypatch.setattr(author_code, "AUTHOR_SECONDS", 0.2)
-    model = ListModel(says(LOOK), says("Oh."))
-    async with stack(client, sqlite, bench.look, model=model, hooks=[HoldsOn()]) as engine:
-        run = await engine.start()
-        assert (await engine.ended(run)).status == "completed"
-        result = (await engine.results(run))["l"]
-        assert isinstance(result, Failure)
-        assert result.kind == "execution_error"
-        assert "HoldsOn.before_tool failed (TimeoutError)" in result.reason
-        assert (bench.looked, await engine.executions(run)) == ([], {})
 
 
 async def test_i2_a_call_does_not_start_when_the_run_was_interrupted_under_its_hook(
@@ -288,30 +269,3 @@ async def test_i1_whatever_a_transform_answers_something_can_be_sent(
     sent = [" ".join(message.role for message in request.messages) for request in model.seen]
     assert sent == [first, second]
     assert all(is_reconciled(request.messages) for request in model.seen)
-
-
-class Summariser(ListModel):
-    """Answers each request for a summary with the next of ``summaries``; the rest from its list."""
-
-    def __init__(self, *responses: ModelResponse, summaries: Sequence[str]) -> None:
-        super().__init__(*responses)
-        self.summaries = list(summaries)
-
-    async def generate(self, request: ModelRequest) -> ModelResponse:
-        if request.messages[-1].text == Summarise.PROMPT:
-            assert request.tools == []
-            return says(self.summaries.pop(0))
-        return await super().generate(request)
-
-
-@pytest.mark.exhaustive
-async def test_an_empty_summary_takes_the_place_of_nothing(client: Client, sqlite: Database, bench: Bench) -> None:
-    """A model that has no words for it has failed to summarise: the conversation goes whole, and the next step asks again."""
-    looks = [says(call("look", f'{{"name": "{number}"}}', f"l{number}")) for number in range(6)]
-    model = Summariser(*looks, says("Done."), summaries=["", " \n", "All seen."])
-    async with stack(client, sqlite, bench.look, model=model, hooks=[Summarise(above=6, keep=2)]) as engine:
-        run = await engine.start()
-        assert (await engine.ended(run)).status == "completed"
-    # After instructions and task there are two messages a step: at the fifth request eight, more than six.
-    assert [len(request.messages) for request in model.seen[3:]] == [8, 10, 12, 7]
-    assert model.summaries == []

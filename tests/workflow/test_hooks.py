@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,13 +16,12 @@ from temporalio.client import Client
 from turngate import Deny, Hooks, Policy, Rule
 from turngate.activities.engine import author_code
 from turngate.domain.conversation.history import is_reconciled
-from turngate.domain.conversation.messages import Message, TextPart, user_message
-from turngate.domain.errors import ModelError
+from turngate.domain.conversation.messages import user_message
 from turngate.domain.tools.results import Failure, Ok
 from turngate.models.port import ModelRequest
 from turngate.store.database import Database
 from turngate.store.runs import runs
-from turngate.toolkits.context import Inject, KeepRecent, Summarise
+from turngate.toolkits.context import Inject
 
 LOOK = call("look", '{"name": "x"}', "l")
 PAY = call("pay", '{"cents": 5}', "p")
@@ -71,6 +71,10 @@ class Answering(Hooks):
             raise answer
         if answer is asyncio.sleep:
             await asyncio.sleep(60)
+        if answer is suppress:  # keeps its own cancellation back: then it has no objections
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            return None
         return answer
 
 
@@ -103,7 +107,10 @@ async def test_i2_a_denied_call_does_not_start(client: Client, sqlite: Database,
 async def test_i2_a_hook_that_fails_hangs_or_answers_junk_stops_the_call(
     client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I2: every error on the gate path means not executed, for allowed and approved calls; the run continues."""
+    """I2: every error on the gate path means not executed, for allowed and approved calls; the run continues.
+
+    A hook's consent after its timeout comes too late.
+    """
     monkeypatch.setattr(author_code, "AUTHOR_SECONDS", 0.2)
     broken = {
         "raises": RuntimeError("secret"),
@@ -113,6 +120,7 @@ async def test_i2_a_hook_that_fails_hangs_or_answers_junk_stops_the_call(
         "allow": "allow",
         "type": Deny,
         "hangs": asyncio.sleep,
+        "late": suppress,
         "not-async": None,
     }
     calls = [call("look", f'{{"name": "{name}"}}', name) for name in broken]
@@ -126,7 +134,7 @@ async def test_i2_a_hook_that_fails_hangs_or_answers_junk_stops_the_call(
             [*broken, "p"], "execution_error"
         )
         assert all("did not run" in result.reason and "before_tool" in result.reason for result in results.values())
-        assert "TimeoutError" in results["hangs"].reason
+        assert all("TimeoutError" in results[name].reason for name in ("hangs", "late"))
         assert "secret" not in str(results)
         assert (bench.paid, bench.looked) == ([], [])
         assert await engine.executions(run) == {}
@@ -225,22 +233,6 @@ async def test_an_after_hook_changes_nothing(client: Client, sqlite: Database, b
         assert logged.count("after_step hook failed") == len(steps) + 1
         sent_results = [request.messages[-1].results[0].result for request in model.seen[1:]]
         assert sent_results == seen, "the model was sent what the hook changed"
-
-
-@pytest.mark.exhaustive
-async def test_after_step_is_called_once_per_closed_step(client: Client, database: Database, bench: Bench) -> None:
-    """Once for each, the final one too, when every call has its result: those of the step, in the model's order."""
-    seen = Recorder()
-    model = ListModel(says(PAY, LOOK), says(call("look", '{"name": "y"}', "m")), says("Done."))
-    async with stack(client, database, bench.look, bench.pay, model=model, hooks=[seen]) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        await engine.event(run, "execution.finished")
-        assert seen.of("step") == []
-        await engine.decide(request, "approve")
-        await engine.ended(run)
-        await engine.closed(run)
-        assert [each[2:] for each in seen.of("step")] == [(1, ["p", "l"]), (2, ["m"]), (3, [])]
 
 
 # before_model
@@ -347,66 +339,8 @@ async def test_i1_a_transform_that_asks_the_model_sends_a_reconciled_history(
     assert sent(model.seen[2])[-1] == "user: the summary"
 
 
-# The shipped ones
-
-
 def steps(count: int) -> list[Any]:
     return [says(f"Looking at {number}.", call("look", f'{{"name": "{number}"}}')) for number in range(count)]
-
-
-@pytest.mark.exhaustive
-async def test_keep_recent_through_the_engine(client: Client, sqlite: Database, bench: Bench) -> None:
-    """Instructions, the task and the newest; never results without their calls; all of it stays stored."""
-    model = ListModel(*steps(5), says("Done."))
-    async with stack(client, sqlite, bench.look, model=model, hooks=[KeepRecent(3)]) as engine:
-        run = await turn(engine)
-        assert len(await engine.history(run)) == 1 + 2 * 5 + 1
-    last = model.seen[-1]
-    assert sent(last) == ["system: Be brief.", "user: the task", "assistant: Looking at 4.", "tool"]
-    assert is_reconciled(last.messages)
-
-
-class Summariser(ListModel):
-    """Answers a request for a summary with one, or fails to; the rest from its list."""
-
-    def __init__(self, *responses: Any, fails: bool = False) -> None:
-        super().__init__(*responses)
-        self.summaries: list[ModelRequest] = []
-        self.fails = fails
-
-    async def generate(self, request):
-        if request.messages[-1].text == Summarise.PROMPT:
-            self.summaries.append(request)
-            if self.fails:
-                raise ModelError("busy", error_class="rate_limited", retryable=True)
-            return says(f"summary {len(self.summaries)}")
-        return await super().generate(request)
-
-
-@pytest.mark.exhaustive
-async def test_summarise_through_the_engine(client: Client, sqlite: Database, bench: Bench) -> None:
-    """Once the conversation is long, older blocks are sent as a summary, written once each; everything stays stored."""
-    model = Summariser(*steps(6), says("Done."))
-    async with stack(client, sqlite, bench.look, model=model, hooks=[Summarise(above=6, keep=2)]) as engine:
-        run = await turn(engine)
-        assert len(await engine.history(run)) == 1 + 2 * 6 + 1
-    assert all(is_reconciled(request.messages) for request in [*model.seen, *model.summaries])
-    assert len(model.summaries) == 2
-    last = sent(model.seen[-1])
-    assert last[:2] == ["system: Be brief.", "user: the task"]
-    assert last[2].startswith("user: Summary of the conversation so far:")
-    assert "summary 2" in last[2]
-    assert len(last) < 3 + 6
-
-
-@pytest.mark.exhaustive
-async def test_summarise_with_a_model_that_is_busy(client: Client, sqlite: Database, bench: Bench) -> None:
-    """A summary that could not be written changes nothing: the whole conversation is sent."""
-    model = Summariser(*steps(4), says("Done."), fails=True)
-    async with stack(client, sqlite, bench.look, model=model, hooks=[Summarise(above=6, keep=2)]) as engine:
-        await turn(engine)
-    assert model.summaries
-    assert len(model.seen[-1].messages) == 2 + 2 * 4
 
 
 async def test_a_hook_of_a_lost_worker_runs_again_and_there_is_one_result(
@@ -436,17 +370,3 @@ async def test_a_hook_of_a_lost_worker_runs_again_and_there_is_one_result(
             assert (await engine.ended(run)).status == "completed"
         assert (slow.started, bench.looked) == (2, ["x"])
         assert not isinstance((await engine.results(run))["l"], Failure)
-
-
-def test_a_hook_that_overrides_nothing_is_one() -> None:
-    """The base does nothing: a builder writes only what they need."""
-    messages = [Message(role="user", parts=(TextPart(text="x"),))]
-
-    async def no_model(request):
-        raise AssertionError
-
-    async def through() -> Any:
-        assert await Hooks().before_tool(None, None) is None  # type: ignore[arg-type]
-        return await Hooks().before_model(None, messages, no_model)  # type: ignore[arg-type]
-
-    assert asyncio.run(through()) == messages
