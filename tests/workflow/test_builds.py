@@ -245,13 +245,31 @@ async def in_health(engine: Stack, run_id: str) -> str | None:
 async def test_a_build_without_workers_is_named_as_what_its_runs_wait_for(
     client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run of that build needs its workers back; a new run is also taken by a worker without a build, once none is current."""
+    """A run of that build needs its workers back; a new run is also taken by a worker without a build, once none is current.
+
+    A worker says at its start whether it gets new runs: else it would wait forever without a word while another build is current.
+    """
     async with fleet(client, sqlite, bench, monkeypatch, paying()) as those:
         engine = those.engine
+
+        async def note(own: str | None) -> str | None:
+            return await new_runs_note(client, engine.task_queue, deployment(those.name, own))
+
+        assert await note(None) is None
+        assert await note("2") == (
+            "its build is 2, and no build is current: it gets new runs after `turngate builds --set-current 2`"
+        )
         async with those.worker("1"):
             old = await engine.start()
             await engine.request(old)
             await engine.idle(old)
+            of_none = await until(lambda: note(None), "an answer of Temporal within the time of a worker's start")
+            assert "this worker gets no new runs: build 1 is current, and this worker has no build" in of_none
+            assert "`turngate builds --unset-current`" in of_none
+            assert await note("1") == "its build 1 is current: it gets new runs"
+            assert await note("2") == (
+                "its build is 2, and build 1 is current: it gets new runs after `turngate builds --set-current 2`"
+            )
         new = await engine.start()
         with monkeypatch.context() as patch:
             patch.setattr(task_queues, "POLL_LASTS", timedelta())  # the server remembers workers that are gone
@@ -269,31 +287,8 @@ async def test_a_build_without_workers_is_named_as_what_its_runs_wait_for(
             look = await engine.services.gateway.look(old.id)
             assert (look.build, None in look.others) == ("1", True)
         await builds.make_current(client, "never-there", None)
-
-
-async def test_a_worker_says_at_its_start_whether_it_gets_new_runs(
-    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else it would wait forever without a word while another build is current."""
-    async with fleet(client, sqlite, bench, monkeypatch, paying()) as those:
-
-        async def says(own: str | None) -> str | None:
-            return await new_runs_note(client, those.engine.task_queue, deployment(those.name, own))
-
-        assert await says(None) is None
-        assert await says("2") == (
-            "its build is 2, and no build is current: it gets new runs after `turngate builds --set-current 2`"
-        )
-        async with those.worker("1"):
-            note = await until(lambda: says(None), "an answer of Temporal within the time of a worker's start")
-            assert "this worker gets no new runs: build 1 is current, and this worker has no build" in note
-            assert "`turngate builds --unset-current`" in note
-            assert await says("1") == "its build 1 is current: it gets new runs"
-            assert await says("2") == (
-                "its build is 2, and build 1 is current: it gets new runs after `turngate builds --set-current 2`"
-            )
-        refused = await Client.connect("127.0.0.1:1", lazy=True)
-        assert await new_runs_note(refused, "any", None) is None
+    refused = await Client.connect("127.0.0.1:1", lazy=True)
+    assert await new_runs_note(refused, "any", None) is None
 
 
 @pytest.mark.exhaustive

@@ -43,8 +43,9 @@ class World:
     balance: Any = 100
     paid: list[int] = field(default_factory=list)
 
-    def tool(self, *, depends: bool, keeps_fresh: bool = True) -> Tool:
+    def tool(self, *, depends: bool, keeps_fresh: bool = True, name: str = "pay") -> Tool:
         @tool(
+            name=name,
             effect="once",
             ask=True,
             precondition=self.look if depends else None,
@@ -137,87 +138,61 @@ async def test_i3_an_old_approval_is_asked_again_with_what_changed(client: Clien
         assert (world.paid, (await engine.executions(run))["p"].decision_id) == ([5], "second")
 
 
-@pytest.mark.exhaustive
-async def test_an_old_approval_of_an_unchanged_world_runs(client: Client, database: Database) -> None:
-    """If the tool's precondition is unchanged, no second approval is needed."""
-    world = World(100)
-    async with paying(client, database, world.tool(depends=True)) as engine:
-        run = await engine.start()
-        await held_until_old(engine, run)
-        await resumed(engine, run)
-        assert (await engine.ended(run)).status == "completed"
-        assert (world.paid, await count_requests(engine, run)) == ([5], 1)
-
-
-async def test_i3_a_call_that_depends_on_nothing_is_asked_about_again(client: Client, sqlite: Database) -> None:
-    """A precondition that answers None says nothing of the world, so an old approval needs a new request."""
-    world = World(None)
-    async with paying(client, sqlite, world.tool(depends=True)) as engine:
-        run = await engine.start()
-        first = await held_until_old(engine, run)
-        await resumed(engine, run)
-        second = await in_place_of(engine, run, first)
-        assert "Nothing tells whether what it depends on has changed since." in (second.reason or "")
-        assert (world.paid, await engine.executions(run)) == ([], {})
-        await engine.decide(second, "approve", decision_id="second")
-        assert (await engine.ended(run)).status == "completed"
-        assert world.paid == [5]
-
-
-async def test_i3_a_precondition_that_knows_a_part_keeps_nothing_fresh(client: Client, sqlite: Database) -> None:
-    """Where the tool says that its precondition is not all, an old approval needs a new request although it is unchanged."""
-    world = World()
-    async with paying(client, sqlite, world.tool(depends=True, keeps_fresh=False)) as engine:
-        run = await engine.start()
-        first = await held_until_old(engine, run)
-        await resumed(engine, run)
-        second = await in_place_of(engine, run, first)
-        assert "What is known of what it depends on has not changed" in (second.reason or "")
-        assert (world.paid, await engine.executions(run)) == ([], {})
-        await engine.decide(second, "approve", decision_id="second")
-        assert (await engine.ended(run)).status == "completed"
-        assert world.paid == [5]
+NO_ONE_KNOWS = "Nothing tells whether what it depends on has changed since."
+NOT_VOUCHED_FOR = {
+    "says_nothing": NO_ONE_KNOWS,
+    "knows_a_part": "What is known of what it depends on has not changed",
+    "without": f"operator approved this 3 d ago, and its rule lets an approval count for 4 h. {NO_ONE_KNOWS}",
+}
 
 
 @pytest.mark.parametrize("hooks", [(), (Hooks(),)], ids=["no hooks", "hooks"])
-async def test_i3_nothing_vouches_for_a_tool_without_precondition(client: Client, sqlite: Database, hooks: Any) -> None:
-    """I2, I3: an old approval needs a new request with today's preview, and no late order redeems the old one."""
-    world = World(100)
-    async with paying(client, sqlite, world.tool(depends=False), hooks=hooks) as engine:
-        run = await engine.start()
-        first = await held_until_old(engine, run)
-        world.balance = 3
-        await resumed(engine, run)
-        second = await in_place_of(engine, run, first)
-        assert second.reason == (
-            "operator approved this 3 d ago, and its rule lets an approval count for 4 h. Nothing tells whether what it "
-            "depends on has changed since."
-        )
-        assert (first.preview, second.preview) == ("5 of 100", "5 of 3")
-        await make_old(engine, tables.requests, timedelta(0), id=first.id)  # as if it had been given just now
-        stray = RunToolInput(run_id=run.id, call="p")
-        again = await ActivityEnvironment().run(RunTool(engine.engine).run_tool, stray)
-        assert (again.state, again.again and again.again.request_id) == ("asks", second.id)
-        assert (world.paid, await engine.executions(run)) == ([], {})
-        await engine.decide(second, "approve", decision_id="second")
-        assert (await engine.ended(run)).status == "completed"
-        assert (world.paid, await count_requests(engine, run)) == ([5], 2)
+async def test_i3_an_old_approval_counts_where_the_world_is_known_to_be_the_same(
+    client: Client, sqlite: Database, hooks: Any
+) -> None:
+    """I2, I3: an unchanged precondition vouches for it; one that answers None, or is not all, does not, and neither does none.
 
-
-@pytest.mark.parametrize(
-    "rule", [FRESH, FRESH.model_copy(update={"fresh_for_seconds": None})], ids=["fresh", "no term"]
-)
-async def test_an_approval_that_is_young_enough_runs(client: Client, sqlite: Database, rule: Rule) -> None:
-    """Held or not: an hour is less than four; and where no rule says how long, it takes as long as it takes."""
-    world = World(100)
-    async with paying(client, sqlite, world.tool(depends=False), rule) as engine:
+    Those calls get a new request with today's preview, and no late order redeems the old one. An approval that is younger than
+    its rule says counts, and where no rule says how long, any does.
+    """
+    world, silent, moving = World(), World(None), World()
+    tools = {
+        "says_nothing": silent.tool(depends=True, name="says_nothing"),
+        "knows_a_part": world.tool(depends=True, keeps_fresh=False, name="knows_a_part"),
+        "without": moving.tool(depends=False, name="without"),
+        "unchanged": world.tool(depends=True, name="unchanged"),
+        "young": world.tool(depends=False, name="young"),
+        "no_term": world.tool(depends=False, name="no_term"),
+    }
+    fresh = FRESH.model_copy(update={"tools": [name for name in tools if name != "no_term"]})
+    free = FRESH.model_copy(update={"name": "free", "tools": ["no_term"], "fresh_for_seconds": None})
+    calls = [call(name, f'{{"cents": {cents}}}', name) for cents, name in enumerate(tools)]
+    options = {"model": ListModel(says(*calls), says("Done.")), "policy": Policy(rule=[fresh, free]), "hooks": hooks}
+    async with stack(client, sqlite, *tools.values(), **options) as engine:
         run = await engine.start()
-        request = await held_until_old(engine, run)
-        if rule.fresh_for_seconds is not None:
-            await make_old(engine, tables.requests, timedelta(hours=1), id=request.id)
+        first = {name: await engine.request_about(run, name) for name in tools}
+        await control.pause(engine.services, OPERATOR, run.id)
+        await engine.event(run, "run.paused")
+        for name, request in first.items():
+            await engine.decide(request, "approve", decision_id=f"first-{name}")
+            await make_old(engine, tables.requests, timedelta(hours=1) if name == "young" else LONG_AGO, id=request.id)
+        moving.balance = 3
         await resumed(engine, run)
+        for name, words in NOT_VOUCHED_FOR.items():
+            second = await engine.request_about(run, name)
+            assert words in second.reason, name
+            if name == "without":
+                assert (first[name].preview, second.preview) == ("2 of 100", "2 of 3")
+                await make_old(engine, tables.requests, timedelta(0), id=first[name].id)  # as if it were given just now
+            stray = RunToolInput(run_id=run.id, call=name)
+            again = await ActivityEnvironment().run(RunTool(engine.engine).run_tool, stray)
+            assert (again.state, again.again and again.again.request_id) == ("asks", second.id), name
+            await engine.decide(second, "approve", decision_id=f"second-{name}")
         assert (await engine.ended(run)).status == "completed"
-        assert (world.paid, await count_requests(engine, run)) == ([5], 1)
+        by_decision = {name: row.decision_id for name, row in (await engine.executions(run)).items()}
+        assert by_decision == {name: f"{'second' if name in NOT_VOUCHED_FOR else 'first'}-{name}" for name in tools}
+        assert sorted(world.paid + silent.paid + moving.paid) == list(range(len(tools)))
+        assert await count_requests(engine, run) == len(tools) + len(NOT_VOUCHED_FOR)
 
 
 async def test_i6_an_old_edit_is_asked_about_as_it_was_edited(client: Client, sqlite: Database) -> None:

@@ -15,7 +15,7 @@ from support.engine.tools import Amount, Bench
 from support.stores.encryption import ALSO_ENCRYPTED
 from temporalio.client import Client
 
-from turngate import Limits, Policy, Rule, interaction_tool, tool
+from turngate import Limits, Policy, Rule, ToolContext, interaction_tool, tool
 from turngate.approvals_api.principal import OPERATOR_SCOPES, Principal
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import Message, user_message
@@ -315,6 +315,26 @@ async def test_concurrency_is_bounded(client: Client, sqlite: Database, bench: B
         await engine.ended(run)
         assert bench.most_running == 2
         assert len(await engine.executions(run)) == 6
+
+
+async def test_one_at_a_time_is_the_models_order(client: Client, sqlite: Database) -> None:
+    """With one slot, calls start in order; equal calls differ by their ids and keys."""
+    started: list[tuple[str, str]] = []
+
+    @tool(effect="read", ask=False)
+    async def note(params: Amount, ctx: ToolContext) -> str:
+        """Note."""
+        started.append((ctx.tool_call_id, ctx.idempotency_key))
+        return ctx.tool_call_id
+
+    ids = ["b", "a", "c"]
+    model = ListModel(says(*(call("note", '{"cents": 1}', each) for each in ids)), says("Done."))
+    async with stack(client, sqlite, note, model=model, limits=Limits(concurrency=1)) as engine:
+        run = await engine.start()
+        await engine.ended(run)
+        assert [each for each, _ in started] == ids
+        assert len({key for _, key in started}) == 3
+        assert (await engine.results(run))["a"] == Ok(value={"value": "a"})
 
 
 async def test_i1_an_interrupt_stops_the_tool_and_closes_every_call_and_the_conversation_continues(

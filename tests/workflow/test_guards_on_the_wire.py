@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from support.engine.provider_engines import Played, Stage, require_order, staged, turns_of
-from support.servers.fake_provider import Received
 from support.servers.provider_wires import (
     EVENT_STREAM,
     WIRES,
@@ -149,29 +148,6 @@ async def test_an_interrupt_leaves_every_provider(stage: Stage, streamed: bool) 
     await asyncio.gather(*(one(wire) for wire in WIRES))
 
 
-REFUSALS = [
-    (401, "authentication_error", "authentication"),
-    (403, "permission_error", "permission"),
-    (404, "not_found_error", "not_found"),
-    (400, "invalid_request_error", "invalid_request"),
-]
-
-
-@pytest.mark.exhaustive
-async def test_what_is_permanent_is_asked_once(stage: Stage) -> None:
-    """One request and no retry event, whatever ``Retry-After`` says; the outcome names the class."""
-
-    async def one(wire: Wire) -> None:
-        for place, (status, kind, error_class) in enumerate(REFUSALS, start=1):
-            wire.refuse(stage.servers[wire.name], status, kind, retry_after="1")
-            played = await turned(stage, wire)
-            assert (played.run.outcome, played.run.error_class) == ("provider_error", error_class)
-            assert len(played.requests) == place
-            assert "model.retrying" not in [event.type for event in await stage.engines[True].events(played.run)]
-
-    await asyncio.gather(*(one(wire) for wire in WIRES))
-
-
 async def turned(stage: Stage, wire: Wire, **options: Any) -> Played:
     return await stage.ended(wire, await stage.start(wire, **options))
 
@@ -211,24 +187,6 @@ async def test_a_refused_request_does_not_fall_back(stage: Stage, wire: Wire) ->
     assert (played.run.outcome, played.run.error_class) == ("provider_error", "invalid_request")
     assert "tools.0: no such field" in played.run.reason
     assert stage.servers[NEXT[wire.name]].requests == []
-
-
-@pytest.mark.exhaustive
-async def test_a_rate_limit_is_waited_for_as_long_as_the_provider_says(stage: Stage) -> None:
-    """``Retry-After`` is honoured to the second, even beyond our own first wait, and no fallback is asked meanwhile."""
-
-    async def one(wire: Wire) -> list[Received]:
-        wire.refuse(stage.servers[wire.name], 429, "rate_limit_error", retry_after="2")
-        stage.says(wire, DONE)
-        played = await turned(stage, wire, agent=f"backed-{wire.name}")
-        assert (played.run.outcome, played.run.model) == ("completed", wire.name)
-        retrying = await stage.engines[True].event(played.run, "model.retrying")
-        assert (retrying.payload["error_class"], retrying.payload["retry_in_seconds"]) == ("rate_limited", 2)
-        return played.requests
-
-    for first, second in await asyncio.gather(*(one(wire) for wire in WIRES)):
-        assert 2 <= second.at - first.at < 4
-        assert first.content == second.content
 
 
 IN_THE_MIDDLE = {

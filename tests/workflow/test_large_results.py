@@ -88,10 +88,19 @@ async def ended(engine: Stack, text: str = "go", **options: Any) -> runs.Run:
 
 
 @pytest.mark.exhaustive
-async def test_a_large_result_is_shown_in_part_and_read_to_its_end(client: Client, database: Database) -> None:
-    """Head, tail and how to read on; the parts make up the whole exactly; what they hold is not clipped again."""
-    model = Script(DUMP, reading_on)
-    async with stack(client, database, dump, model=model, limits=LIMITS) as engine:
+async def test_a_large_result_is_shown_in_part_and_read_to_its_end(client: Client, sqlite: Database) -> None:
+    """Head, tail and how to read on; the parts make up the whole exactly; what they hold is not clipped again.
+
+    Reading on is offered for as long as the conversation holds a part: from the first request of its next run on, not in another
+    conversation, nor after results that fit.
+    """
+
+    @tool(effect="read", ask=False)
+    async def brief() -> str:
+        """Return little."""
+        return "x" * (LIMIT_CHARS - len('{"value":""}'))
+
+    async with stack(client, sqlite, brief, dump, model=Script(DUMP, reading_on), limits=LIMITS) as engine:
         run = await ended(engine)
         clipped = body((await engine.results(run))["d"])
         assert (clipped["truncated"], clipped["total_chars"]) == (True, len(WHOLE))
@@ -105,29 +114,13 @@ async def test_a_large_result_is_shown_in_part_and_read_to_its_end(client: Clien
         assert "".join(part["text"] for part in parts) == WHOLE
         assert [part["offset"] for part in parts] == list(range(0, len(WHOLE), PART))
         assert {part["total_chars"] for part in parts} == {len(WHOLE)}
-        assert await wholes(database) == 1
-        assert offered(model.seen[0]) == ["dump"]
-        assert all(offered(request) == ["dump", READ_RESULT] for request in model.seen[1:])
-
-
-@pytest.mark.exhaustive
-async def test_reading_on_is_offered_for_as_long_as_the_conversation_holds_a_part(
-    client: Client, sqlite: Database
-) -> None:
-    """From the first request of its next run on; in another conversation, and after results that fit, it is not there."""
-
-    @tool(effect="read", ask=False)
-    async def brief() -> str:
-        """Return little."""
-        return "x" * (LIMIT_CHARS - len('{"value":""}'))
-
     model = ListModel(DUMP, DONE, says("Again."), says(call("brief", "")), DONE)
     async with stack(client, sqlite, brief, dump, model=model, limits=LIMITS) as engine:
         run = await ended(engine)
         await ended(engine, conversation_id=run.conversation_id)
         other = await ended(engine)
-        assert [READ_RESULT in offered(request) for request in model.seen] == [False, True, True, False, False]
-        assert [offered(request)[:2] for request in model.seen] == [["brief", "dump"]] * 5
+        reader = [["brief", "dump", READ_RESULT] if held else ["brief", "dump"] for held in (0, 1, 1, 0, 0)]
+        assert [offered(request) for request in model.seen] == reader
         (result,) = (await engine.results(other)).values()
         assert "truncated" not in body(result)
         assert await wholes(sqlite) == 1
@@ -153,28 +146,22 @@ async def test_identical_wholes_are_kept_once_and_each_conversation_reads_its_ow
 
 
 @pytest.mark.exhaustive
-async def test_only_what_this_conversation_was_shown_a_part_of_can_be_read(client: Client, sqlite: Database) -> None:
-    """An id that is made up, empty, or another conversation's gets the declared failure, and nothing of the text."""
-    stolen = result_digest(WHOLE)
-    asking = says(*(read(each, f"r{n}").message.calls[0] for n, each in enumerate((stolen, "", "../../etc", "0" * 64))))
-    async with stack(client, sqlite, dump, model=ListModel(DUMP, DONE, asking, DONE), limits=LIMITS) as engine:
-        await ended(engine)
-        thief = await ended(engine)
-        results = list((await engine.results(thief)).values())
-        assert [result.kind for result in results if isinstance(result, Failure)] == ["no_such_result"] * 4
-        assert not any(WHOLE[:20] in str(result) for result in results)
+async def test_any_part_of_what_the_conversation_was_shown_a_part_of_can_be_read(
+    client: Client, sqlite: Database
+) -> None:
+    """One character, the last one, beyond the end; negative, far too much and unknown arguments are invalid input.
 
-
-@pytest.mark.exhaustive
-async def test_any_part_can_be_asked_for_and_nonsense_is_answered(client: Client, sqlite: Database) -> None:
-    """One character, the last one, beyond the end; negative, far too much and unknown arguments are invalid input."""
+    An id that is made up, empty, or another conversation's gets the declared failure, and nothing of the text.
+    """
     result_id, last = result_digest(WHOLE), len(WHOLE) - 1
     good = [(0, 1), (last, 50), (last + 1, 50), (10**9, 50), (17, 20_000)]
     reads = [read(result_id, f"g{n}", offset=offset, limit=limit) for n, (offset, limit) in enumerate(good)]
     bad = [{"offset": -1}, {"limit": 0}, {"limit": 20_001}, {"page": 2}, {"offset": "x"}]
     reads += [read(result_id, f"b{n}", **arguments) for n, arguments in enumerate(bad)]
-    step = says(*(each.message.calls[0] for each in reads))
-    async with stack(client, sqlite, dump, model=ListModel(DUMP, step, DONE), limits=LIMITS) as engine:
+    stolen = [read(each, f"s{n}") for n, each in enumerate((result_id, "", "../../etc", "0" * 64))]
+    step, stealing = (says(*(each.message.calls[0] for each in every)) for every in (reads, stolen))
+    model = ListModel(DUMP, step, DONE, stealing, DONE)
+    async with stack(client, sqlite, dump, model=model, limits=LIMITS) as engine:
         results = await engine.results(await ended(engine))
         for number, (offset, limit) in enumerate(good):
             expected = WHOLE[offset : offset + limit]
@@ -187,6 +174,9 @@ async def test_any_part_can_be_asked_for_and_nonsense_is_answered(client: Client
             }
         kinds = {results[f"b{number}"].kind for number in range(len(bad))}
         assert kinds == {"input_validation_error"}
+        of_thief = list((await engine.results(await ended(engine))).values())
+        assert [result.kind for result in of_thief if isinstance(result, Failure)] == ["no_such_result"] * len(stolen)
+        assert not any(WHOLE[:20] in str(result) for result in of_thief)
 
 
 async def test_i9_a_failure_with_much_to_say_is_clipped_and_read_on(client: Client, sqlite: Database) -> None:
