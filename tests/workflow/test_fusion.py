@@ -173,7 +173,7 @@ class AsksOnce(ListModel):
         return says("Done.") if any(message.role == "tool" for message in request.messages) else says(SLOW)
 
 
-async def test_not_where_a_person_has_said_something_meanwhile(client: Client, sqlite: Database, bench: Bench) -> None:
+async def test_not_where_a_person_intervened_meanwhile(client: Client, sqlite: Database, bench: Bench) -> None:
     """A pause, an interrupt or a message that came while the call ran: its activity ends with the call, and asks no model.
 
     The store has the pause and the interrupt, and the workflow does not know of them.
