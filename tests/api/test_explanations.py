@@ -236,25 +236,6 @@ async def test_a_failure_comes_with_its_calls_decisions_and_attempts(troubled: A
     assert away["model_attempts"][0]["error_class"] == "unreachable"
 
 
-@pytest.mark.exhaustive
-async def test_the_commands_that_are_offered_work(troubled: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is proposed for a failed run works as printed, with a text in place of the dots."""
-    printed = await terminal(troubled, monkeypatch)
-    explanation = await played(troubled, "tool_raised")
-    for action in explanation["actions"]:
-        if action["command"] is None:
-            continue
-        words = action["command"].replace('"…"', "done").split(" ")[1:]
-        assert (await printed(*words, "--no-watch")).startswith("run_"), action
-        page = (await troubled.operator.get("/api/v1/runs?status=running")).json()
-        for each in page["items"]:  # one run of a conversation lives at a time
-            if each["conversation_id"] == explanation["run"]["conversation_id"]:
-                run = await stored(troubled.stack, each["id"])
-                if words[0] == "retry":  # it asks for its call again
-                    await troubled.stack.interrupt(run)
-                await troubled.stack.ended(run)
-
-
 async def terminal(api: Api, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Awaitable[str]]:
     token = await token_for(api.stack.database, "cli", "admin")
     monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))

@@ -74,18 +74,20 @@ async def test_the_bar_names_what_was_not_seen_and_approves_after_it_was(site, o
 
 
 async def test_without_javascript_the_bar_decides(site, open_plain):
-    """Its buttons belong to the forms: Reject sends the reason that was typed, Approve approves."""
+    """Its buttons belong to the forms. The agent gets the reason that was typed, line ends and all."""
     request = await site.gated("refund", '{"order": "bar plain", "cents": 7}')
     page = await open_plain(f"/requests/{request.id}")
     bar = page.html.partition("data-bar>")[2].partition("</div>")[0]
     buttons = PostedPage(page.html).forms
     assert re.findall(r'<button [^>]*form="([^"]+)"', bar) == ["form-edit", "form-edit", "form-reject"]
     assert {each.attributes.get("id") for each in buttons} >= {"form-edit", "form-reject"}
-    await page.press("Reject", {"reject-message": "too much"})
+    await page.press("Reject", {"reject-message": "Too much.\nAsk first."})
     assert "Rejected by ada" in page.section("decision")
-    assert "too much" in page.text
+    assert "Too much. Ask first." in page.text
     assert "data-bar>" not in page.html
-    await site.ended(request)
+    result = (await site.ended(request)).settled_result
+    assert result.kind == "rejected"
+    assert "Too much.\nAsk first." in result.reason
 
 
 async def test_a_call_of_high_risk_leads_to_its_confirmation(site, open_page):

@@ -6,14 +6,11 @@ import pytest
 from playwright.async_api import expect
 from support.engine.stack import person
 
-from turngate.approvals_api.external_calls import service as external_service
 from turngate.approvals_api.runs import send_message
 from turngate.domain.conversation.messages import Delta
-from turngate.domain.tools.external import ExternalTool
 from turngate.store.live import deltas
 from turngate.store.live.deltas import DeltaBatch
-from turngate.store.runs import runs
-from turngate.wire.orders import ExternalCallOrder, MessageOrder
+from turngate.wire.orders import MessageOrder
 
 LISTEN = """() => {
     window.announced = [];
@@ -190,55 +187,3 @@ async def test_a_runs_page_follows_the_run_to_its_answer(site, open_page):
     assert announced[-1:] == ["The run is completed."]
     assert announced[:-1] in ([], ["The run continues."])
     await site.ended(request)
-
-
-@pytest.mark.exhaustive
-async def test_a_fork_that_begins_with_a_summary_is_started_from_the_page(site, open_page):
-    """The page says first what it means; the new run says that it started so, and its first message is the summary."""
-    run = await site.start("look", '{"target": "the shop"}', words="I look at all of it, and say much about it. " * 20)
-    await site.stack.ended(run)
-    page = await open_page(f"/runs/{run.id}/fork?step=1")
-    await expect(page.locator("main")).to_contain_text("The model reads 3 messages of the past as they are.")
-    await page.get_by_label("Start with a summary of the past").check()
-    await page.locator("#text").fill("And now?")
-    await page.get_by_role("button", name="Show the plan").click()
-    await expect(page.locator("main")).to_contain_text(
-        "A model first writes a summary of the past (3 messages, 1 call)."
-    )
-    await expect(page.locator("#text")).to_have_value("And now?")
-    await page.get_by_role("button", name="Start the fork").click()
-    await expect(page.locator("#began-with")).to_contain_text("a summary of 3 messages, written by")
-    await expect(page.locator(".final")).to_contain_text("The answer is 42.")
-    await page.locator("#began-with a").click()
-    await expect(page.locator(".message").first).to_contain_text("[Summary of an earlier conversation (run ")
-    await expect(page.locator(".message").nth(1)).to_contain_text("And now?")
-
-
-@pytest.mark.exhaustive
-async def test_the_page_of_a_call_from_outside_names_its_source(site, open_page):
-    """The inbox and the request say which program asks; approving lets it run, and its page has no form for messages."""
-    order = ExternalCallOrder(
-        source="git",
-        tool_call_id="push-1",
-        tool=ExternalTool(name="git_push", description="Push."),
-        input='{"remote": "origin"}',
-        context="They want it out.",
-    )
-    call = await external_service.send(site.stack.services, person("git-gateway"), order, wait_seconds=0)
-    async with site.stack.database.read() as conn:
-        run = await runs.get(conn, call.id)
-    assert run is not None
-    request = await site.stack.request(run)
-    page = await open_page("/")
-    row = page.locator(".row", has=page.locator(f'a[href="/requests/{request.id}"]'))
-    await expect(row).to_contain_text("external git")
-    await row.locator("[data-open]").click()
-    await expect(page.locator("#source")).to_contain_text("git, a program that runs the call itself")
-    await page.get_by_role("button", name="Approve", exact=True).click()
-    await expect(page.locator("#decision")).to_contain_text("Approved by ada")
-    await page.goto(f"/runs/{call.id}")
-    await expect(page.locator("h1")).to_have_text("External call of git")
-    await expect(page.locator("#input, #switch-model, [data-spoken]")).to_have_count(0)
-    await page.get_by_text("Cancel the call").click()
-    await page.get_by_role("button", name="Cancel it").click()
-    await expect(page.locator(".title .chip").first).to_have_text("interrupted")

@@ -8,13 +8,10 @@ from dataclasses import replace
 
 import pytest
 from playwright.async_api import expect
-from sqlalchemy import select
 from support.engine.stack import OPERATOR
 
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
-from turngate.domain.tools.results import Ok
 from turngate.store.policy import grants
-from turngate.store.tables import messages
 
 NO_SCRIPT = {"java_script_enabled": False}
 SCRIPTED_OR_NOT = pytest.mark.parametrize(
@@ -26,28 +23,56 @@ def refund(order: str, cents: int = 7) -> str:
     return json.dumps({"order": order, "cents": cents})
 
 
-@pytest.mark.exhaustive
-async def test_the_filter_is_in_the_url_and_counts_what_it_lists(site, open_page):
-    """A filtered page lists, counts and links what the filter means, and the badge still counts everything pending."""
+async def test_the_filter_is_in_the_url_and_counts_what_it_lists(site, open_plain):
+    """A filtered page lists, counts and links what the filter means; names of another program in a link count for nothing."""
     request = await site.gated("shell", '{"argv": ["ls", "-la"]}')
-    page = await open_page("/?tool=shell&risk=medium", **NO_SCRIPT)
-    rows = page.locator("[data-rows] .row")
-    assert await page.locator("[data-count]").get_attribute("data-count") == str(await rows.count())
-    await expect(rows.filter(has=page.locator(f'a[href^="/requests/{request.id}"]'))).to_have_count(1)
-    assert set(await page.locator("[data-open]").all_inner_texts()) == {"shell"}
-    await page.goto("/")
-    badge = int(re.sub(r"\D", "", await page.locator("[data-badge]").inner_text()))
-    assert str(badge) == await page.locator("[data-count]").get_attribute("data-count")
-    await page.goto("/?risk=high&tool=shell")
-    await expect(page.locator(".empty")).to_be_visible()
-    answer = await page.goto("/?risk=red")
-    assert answer.status == 422
-    await expect(page.locator("main")).to_contain_text("can't be filtered like this")
-    answer = await page.goto(
-        "/?colour=red&tool=shell"
-    )  # a link that someone passed on may have names of another program
-    assert answer.status == 200
-    assert set(await page.locator("[data-open]").all_inner_texts()) == {"shell"}
+    page = await open_plain("/?tool=shell&risk=medium")
+    for path in ("/?tool=shell&risk=medium", "/?colour=red&tool=shell"):
+        assert (await page.open(path)).status == 200
+        tools = re.findall(r"data-open><code>(.*?)</code>", re.sub(r"</?bdi[^>]*>", "", page.html))
+        assert set(tools) == {"shell"}
+        assert f'data-count="{len(tools)}"' in page.html
+        assert f'href="/requests/{request.id}?' in page.html
+    await page.open("/?risk=high&tool=shell")
+    assert 'class="empty' in page.html
+    await site.stack.decide(request, "reject")
+
+
+async def test_a_grant_is_revoked_on_its_page(site, open_plain):
+    """The banner links to the active grants; the button ends this one, and the list of all says who did."""
+    wanted = WantedGrant(pattern=GrantPattern(tool="refund", fixed={"order": "x"}), scope="everyone", max_uses=2)
+    async with site.stack.database.write() as conn:
+        await grants.create(
+            conn, wanted, grants.Origin(created_by="bob", run_id=None, agent=None, role="admin"), key="page"
+        )
+    page = await open_plain("/")
+    assert "1 active grant" in page.text
+    await page.open("/grants")
+    assert 'order exactly "x"' in page.text
+    await page.press("Revoke")
+    assert "No active grants" in page.text
+    assert "active grant" not in (await page.open("/")).text
+    await page.open("/grants?status=all")
+    assert "revoked by ada" in page.text
+
+
+async def test_an_admin_changes_the_stored_rules(site, open_plain):
+    """The page explains a call; unreadable rules are refused and stay in the form; good ones apply at once. Others see none."""
+    page = await open_plain("/policy?tool=deploy&args=%7B%22target%22%3A%22x%22%7D", operator="root")
+    assert "releases" in page.text
+    await page.open("/policy")
+    broken = '[[rule]]\nname = "no looking"\nverdict = "deny"\n'
+    await page.press("Check and save", {"source": broken, "comment": "watched"})
+    assert "tools" in page.section("attempt")
+    assert "no looking" in page.value("source")
+    await page.press("Check and save", {"source": f'{broken}tools = ["look"]\nreason = "Not today."\n'})
+    assert "by root" in page.text
+    await page.open("/policy?tool=look&args=%7B%22target%22%3A%22x%22%7D")
+    assert "deny by no looking" in page.text
+    await site.stack.ended(await site.start("look", '{"target": "here"}'))
+    assert {"target": "here"} not in site.ran.of("look")
+    await page.press("Check and save", {"source": ""})
+    assert "Check and save" not in (await open_plain("/policy")).html
 
 
 async def test_a_claim_keeps_others_off_until_they_take_it_over(site, open_page):
@@ -82,24 +107,6 @@ async def test_keys_claim_comment_and_open_the_grant_form(site, open_page):
     await page.keyboard.press("g")
     await expect(page.locator("#grant .field").first).to_be_visible()
     assert (await site.now(request)).status == "pending"
-
-
-@pytest.mark.exhaustive
-async def test_comments_are_for_people(site, open_page):
-    """One person's comment reaches the other, with hidden characters made visible; the agent never reads it."""
-    request = await site.gated("refund", refund("talk"))
-    page = await open_page(f"/requests/{request.id}", **NO_SCRIPT)
-    await page.get_by_label("Comment for other people").fill("Ask <b>sales</b> \u202efirst")
-    await page.get_by_role("button", name="Comment").click()
-    other = await open_page(f"/requests/{request.id}", operator="bob", **NO_SCRIPT)
-    await expect(other.locator(".comment")).to_contain_text("Ask <b>sales</b> ⟨U+202E⟩first")
-    await other.get_by_role("button", name="Approve", exact=True).click()
-    call = await site.ended(request)
-    assert isinstance(call.settled_result, Ok)
-    async with site.stack.database.read() as conn:
-        parts_of_messages = (await conn.execute(select(messages.c.parts))).scalars().all()
-    assert any("talk" in parts for parts in parts_of_messages)
-    assert not any("sales" in parts for parts in parts_of_messages)
 
 
 async def _revoke_all(site):
@@ -184,52 +191,6 @@ async def test_several_are_decided_at_once_after_a_look_at_each(site, open_page,
         await site.ended(each)
     ran = [call["order"] for call in site.ran.of("refund") if call["order"].startswith(mark)]
     assert sorted(ran) == [f"{mark}-1", f"{mark}-2"]
-
-
-@pytest.mark.exhaustive
-async def test_a_grant_is_revoked_on_its_page(site, open_page):
-    """The banner links to the active grants; the button ends this one, and the list of all says who did."""
-    wanted = WantedGrant(pattern=GrantPattern(tool="refund", fixed={"order": "x"}), scope="everyone", max_uses=2)
-    async with site.stack.database.write() as conn:
-        await grants.create(
-            conn, wanted, grants.Origin(created_by="bob", run_id=None, agent=None, role="admin"), key="page"
-        )
-    page = await open_page("/", **NO_SCRIPT)
-    await page.locator(".standing a").click()
-    await expect(page.locator(".pattern")).to_contain_text('order exactly "x"')
-    await page.get_by_role("button", name="Revoke").click()
-    await expect(page.locator(".empty")).to_contain_text("No active grants")
-    await expect(page.locator(".standing")).to_have_count(0)
-    await page.goto("/grants?status=all")
-    await expect(page.locator(".row").first).to_contain_text("revoked by ada")
-
-
-@pytest.mark.exhaustive
-async def test_an_admin_changes_the_stored_rules(site, open_page):
-    """The page explains a call; unreadable rules are refused and stay in the form; good ones apply at once."""
-    page = await open_page("/policy?tool=deploy&args=%7B%22target%22%3A%22x%22%7D", operator="root", **NO_SCRIPT)
-    await expect(page.locator("#explanation")).to_contain_text("releases")
-    await page.goto("/policy")
-    await page.locator("#change summary").click()
-    await page.locator("#source").fill('[[rule]]\nname = "no looking"\nverdict = "deny"\n')
-    await page.locator("#comment").fill("watched")
-    await page.get_by_role("button", name="Check and save").click()
-    await expect(page.locator("#attempt")).to_contain_text("tools")
-    await expect(page.locator("#source")).to_have_value(re.compile("no looking"))
-    rules = '[[rule]]\nname = "no looking"\nverdict = "deny"\ntools = ["look"]\nreason = "Not today."\n'
-    await page.locator("#source").fill(rules)
-    await page.get_by_role("button", name="Check and save").click()
-    await expect(page.locator("#stored-title")).to_contain_text("by root")
-    await page.goto("/policy?tool=look&args=%7B%22target%22%3A%22x%22%7D")
-    await expect(page.locator("#explanation")).to_contain_text("deny by no looking")
-    run = await site.start("look", '{"target": "here"}')
-    await site.stack.ended(run)
-    assert {"target": "here"} not in site.ran.of("look")
-    await page.locator("#change summary").click()
-    await page.locator("#source").fill("")
-    await page.get_by_role("button", name="Check and save").click()
-    other = await open_page("/policy", operator="ada", **NO_SCRIPT)
-    await expect(other.locator("#change")).to_have_count(0)
 
 
 async def test_a_list_survives_opening_and_deciding(site, open_plain):

@@ -4,10 +4,8 @@ import json
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-import pytest
 from playwright.async_api import expect
 
-from turngate.store.access import access
 from turngate.store.runs import runs
 
 NO_SCRIPT = {"java_script_enabled": False}
@@ -71,35 +69,6 @@ async def test_a_timeline_keeps_decision_and_execution_apart(site, open_page):
     await expect(page.locator("#step-1")).to_contain_text("scripted model")
 
 
-@pytest.mark.exhaustive
-async def test_lists_are_filtered_and_paged_by_url(site, open_page):
-    """Status tabs are links; a list longer than a page continues by a cursor, and each item is there exactly once."""
-    for index in range(3):
-        await site.gated("refund", json.dumps({"order": f"page-{index}", "cents": 1}))
-    page = await open_page("/", **NO_SCRIPT)
-    await page.get_by_role("link", name="all", exact=True).click()
-    await page.wait_for_url("**/?status=all")
-    seen = []
-    while True:
-        seen += await page.locator("[data-open]").evaluate_all("links => links.map(link => link.pathname)")
-        more = page.get_by_role("link", name="More")
-        if await more.count() == 0:
-            break
-        await more.click()
-    assert len(seen) == len(set(seen))
-    await page.goto("/?status=expired")
-    await expect(page.locator(".empty")).to_be_visible()
-    assert (await page.goto("/?cursor=nonsense")).status == 422
-
-
-@pytest.mark.exhaustive
-async def test_an_empty_inbox_says_what_to_do(idle_site, open_page):
-    """With nothing pending the page names the next step."""
-    page = await open_page("/", at=idle_site)
-    await expect(page.get_by_role("link", name="Start a run").last).to_be_visible()
-    await expect(page.locator(".empty")).to_contain_text("No pending requests")
-
-
 async def test_times_are_in_the_readers_zone(site, open_page):
     """A time's title gives the reader's own time, with its zone, before UTC; without JavaScript it gives UTC."""
     request = await site.gated("refund", '{"order": "zone", "cents": 7}')
@@ -109,36 +78,3 @@ async def test_times_are_in_the_readers_zone(site, open_page):
     for options, title in ({"timezone_id": "Asia/Tokyo"}, f"{in_tokyo} ({utc})"), (NO_SCRIPT, utc):
         page = await open_page(f"/requests/{request.id}", **options)
         await expect(page.locator("main time").first).to_have_attribute("title", title)
-
-
-@pytest.mark.exhaustive
-async def test_a_link_leads_to_its_page_through_the_login(site, open_page):
-    """Someone who follows a link without being logged in sees its page after the login, not the inbox."""
-    request = await site.gated("refund", '{"order": "link", "cents": 7}')
-    async with site.stack.database.write() as conn:
-        secret = await access.issue_link(conn, "eve")
-    page = await open_page(f"/requests/{request.id}", operator="", **NO_SCRIPT)
-    await page.wait_for_url("**/login")
-    await page.goto(f"/login?link={secret}")
-    await page.get_by_role("button", name="Log in").click()
-    await page.wait_for_url(f"**/requests/{request.id}")
-
-
-@pytest.mark.exhaustive
-async def test_a_login_link_works_once_and_only_by_its_button(site, open_page):
-    """Opening the link changes nothing; the button logs in and uses the link up; logging out ends the session."""
-    async with site.stack.database.write() as conn:
-        secret = await access.issue_link(conn, "eve")
-    page = await open_page(f"/login?link={secret}", operator="", **NO_SCRIPT)
-    await page.reload()
-    await page.get_by_role("button", name="Log in").click()
-    await expect(page.locator(".who")).to_contain_text("eve")
-    await page.goto(f"/login?link={secret}")
-    await page.get_by_role("button", name="Log in").click()
-    await expect(page.locator(".warn")).to_contain_text("no longer works")
-    await page.goto("/")
-    await page.get_by_role("button", name="Log out").click()
-    await page.wait_for_url("**/login")
-    await page.goto("/runs")
-    await page.wait_for_url("**/login")
-    await expect(page.locator("main")).to_contain_text("turngate login-link")

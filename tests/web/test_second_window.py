@@ -6,7 +6,6 @@ import json
 import re
 from dataclasses import replace
 
-import pytest
 from playwright.async_api import expect
 from support.engine.stack import OPERATOR
 from support.stores.changed_rows import changed
@@ -102,36 +101,4 @@ async def test_an_approval_is_taken_back_before_its_call_starts(site, open_page,
         await plain.open(f"/requests/{request.id}")
         assert "This answer no longer counts." in plain.text
         assert "data-withdraw" not in plain.html
-    await site.ended(request)
-
-
-@pytest.mark.exhaustive
-async def test_an_approval_of_several_is_taken_back(site, open_page):
-    """After one of two approvals the page offers to take it back (`z`) and to reject the call; without JavaScript, too."""
-    request = await site.gated("refund", refund("two of us"))
-    terms = json.dumps({"quorum": 2})
-    async with changed(site.stack.database, tables.requests, {"id": request.id}, quorum=2, terms=terms):
-        page = await open_page(f"/requests/{request.id}", java_script_enabled=False)
-        await page.get_by_role("button", name="Approve", exact=True).click()
-        await expect(page.locator("#decision")).to_contain_text("You approved this. 1 more person must approve it.")
-        await expect(page.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
-        other = await open_page(f"/requests/{request.id}", operator="zoe")
-        await expect(other.locator(".why")).to_contain_text("1 of 2; ada")
-        await page.get_by_role("button", name="Take back your approval").click()
-        await expect(page.locator("#took-back")).to_contain_text("You took your approval back. The call did not run")
-        await expect(page.get_by_role("button", name="Approve", exact=True)).to_be_enabled()
-        await expect(other.locator(".why")).to_contain_text("0 of 2")
-        assert (await site.now(request)).approvals == 0
-        # All of the call is on the screen, whatever notes other tests have left above it.
-        page = await open_page(f"/requests/{request.id}", viewport={"width": 1280, "height": 1600})
-        await page.get_by_role("button", name="Approve", exact=True).click()
-        await expect(page.locator("[data-withdraw]")).to_be_visible()
-        await page.keyboard.press("z")
-        await expect(page.locator("[data-withdraw]")).to_be_focused()
-        await page.keyboard.press("Enter")
-        await expect(page.locator("[data-withdraw]")).to_have_count(0)
-        await page.get_by_role("button", name="Approve", exact=True).click()
-        await expect(page.locator("[data-withdraw]")).to_be_visible()
-        await page.get_by_role("button", name="Reject", exact=True).click()
-        await expect(page.locator("#decision")).to_contain_text("Rejected by ada")
     await site.ended(request)

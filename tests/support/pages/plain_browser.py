@@ -39,10 +39,15 @@ class PlainBrowser:
         return next(form.sent[control] for form in PostedPage(self.html).forms if control in form.sent)
 
     async def press(self, label: str, typed: Mapping[str, str] | None = None) -> PlainBrowser:
-        """Type into the controls of the form that has this button, and press it. ``typed``: control → text."""
+        """Type into the controls of the form that has this button, and press it. ``typed``: control → text.
+
+        Without a button of just this name, it is the first whose name begins with these words.
+        """
         typed = typed or {}
         ways = [(form, button) for form in PostedPage(self.html).forms for button in form.buttons]
-        matches = [(form, button) for form, button in ways if button.label == label and typed.keys() <= form.known]
+        able = [(form, button) for form, button in ways if typed.keys() <= form.known]
+        named = [each for each in able if each[1].label == label]
+        matches = named or [each for each in able if each[1].label.startswith(f"{label} ")]
         assert matches, f"no form has the button {label!r} and the controls {list(typed)}"
         form, button = matches[0]
         sent = {**form.sent, **{name: text.replace("\n", "\r\n") for name, text in typed.items()}}
