@@ -165,7 +165,10 @@ class Trials:
         known, files = recorded(), modules()
         self.session, self.covering = session, defaultdict(list)
         items = [item for item in session.items if item.nodeid in known]
-        for item in sorted(items, key=lambda item: sum(map(len, known[item.nodeid].values()))):
+        # Those of fewest lines first, and PostgreSQL last, which takes seconds to start.
+        for item in sorted(
+            items, key=lambda item: ("postgresql" in item.nodeid, sum(map(len, known[item.nodeid].values())))
+        ):
             for key, lines in known[item.nodeid].items():
                 for line in lines:
                     self.covering[key, line].append(item)

@@ -245,6 +245,27 @@ def test_a_command_under_an_alias_is_judged(raw: str, expected: str) -> None:
     assert evaluate(WRITING, run, run.decode(raw), agent="a", facts=lambda: call_facts(raw, None)).answer == expected
 
 
+class Transfers(BaseModel):
+    lines: list[Payment] = []
+    by_day: dict[str, Payment] = {}
+
+
+@pytest.mark.parametrize(
+    ("at", "raw"), [("/lines/1", '{{"lines": [{}, {}]}}'), ("/by_day/mo", '{{"by_day": {{"su": {}, "mo": {}}}}}')]
+)
+def test_what_a_list_or_a_mapping_holds_is_judged_as_the_tool_reads_it(at: str, raw: str) -> None:
+    """A field of an object in a list or a mapping has its own name and its decoded value there, too."""
+    transfer = declared(Transfers)
+    rule = f'args = [{{ at = "{at}/account", op = "eq", value = "production" }}]'
+    rules = parse_policy(f'[[rule]]\nname = "production"\nverdict = "deny"\ntools = ["*"]\n{rule}', source="a test")
+
+    def answer(second: str) -> str:
+        text = raw.format('{"amount": 1}', f'{{"amount": 1, "acct": "{second}"}}')
+        return evaluate(rules, transfer, transfer.decode(text), agent="a", facts=lambda: call_facts(text, None)).answer
+
+    assert [answer("production"), answer("test")] == ["deny", "ask"]
+
+
 def test_values_that_rules_cannot_compare_stay_as_written() -> None:
     """A field whose value is no JSON, such as a secret, is judged as it was written, and harms no other rule."""
     run = declared(Running)
