@@ -116,24 +116,6 @@ def test_status_finds_the_stack_of_its_directory_and_says_how_it_is(started: Sta
     assert "turngate doctor" in failed.stdout
 
 
-@pytest.mark.exhaustive
-def test_a_stack_with_another_data_directory_and_port_is_found_where_it_was_started(tmp_path: Path) -> None:
-    """Commands in that directory need no option, and once it is down they send its token nowhere."""
-    port = str(embedded_temporal.choose_port())
-    up = Background("up", "--port", port, "--data-dir", str(tmp_path / "data"), cwd=tmp_path)
-    try:
-        up.wait_for("No app is named, so this is the built-in agent coder")
-        listed = turngate("requests", cwd=tmp_path)
-        assert listed.returncode == 0, listed.stderr
-        link = turngate("login-link", cwd=tmp_path)
-        assert f":{port}/login?link=" in link.stdout
-    finally:
-        up.stop()
-    refused = turngate("requests", cwd=tmp_path)
-    assert refused.returncode == 2
-    assert "no Turngate has run from" in refused.stderr
-
-
 def test_doctor_looks_at_what_is_there(started: Started) -> None:
     """The app of the directory and the agents that run, with the health of the stack, in order; no demo."""
     looked = started.until_says("worker polls for tasks", "doctor")

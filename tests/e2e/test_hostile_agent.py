@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
@@ -10,18 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 from sqlalchemy import make_url
 from support.programs.terminal_process import TURNGATE, Background, turngate
 from support.stores.postgres_server import PostgresServer
-from temporalio.client import Client, WorkflowUpdateFailedError
-from temporalio.service import RPCError
 
 from turngate.runtime import embedded_temporal
 from turngate.runtime.locations import RunningStack
@@ -30,60 +25,10 @@ ROOT = Path(__file__).parents[2]
 PASSWORD = "the-password-of-the-database"
 
 APP = """\
-from pathlib import Path
-from pydantic import BaseModel
-from turngate import Agent, App, ToolContext, Toolkit, tool
+from turngate import Agent, App
 from turngate.toolkits.coding import coding_toolkit
 
-
-class Pay(BaseModel):
-    cents: int
-
-
-@tool(effect="once", ask=True)
-async def pay(params: Pay, ctx: ToolContext) -> str:
-    '''Pay.'''
-    Path("paid").write_text(str(params.cents))
-    return "paid"
-
-
-def agent(name, toolkit):
-    return Agent(name=name, instructions="Test.", toolkit=toolkit, model=f"scripted:{name}.yaml")
-
-
-coding = coding_toolkit()
-app = App(
-    agents=[agent("coder", coding), agent("reader", coding), agent("payer", Toolkit.of(pay))],
-    policy="../policy.toml",
-)
-"""
-
-POLICY = """\
-[[rule]]
-name = "large"
-verdict = "ask"
-tools = ["pay"]
-args = [{ at = "/cents", op = "gt", value = 1000 }]
-quorum = 2
-starter_may_decide = false
-
-[[rule]]
-name = "reads"
-verdict = "allow"
-tools = ["bash"]
-command = ["sed -n *"]
-"""
-
-READER = """\
-responses:
-  - calls: [{tool: bash, input: {command: "sed -n 'p\\n\\n\\n\\n\\n\\n\\n\\n\\n\\np…X'"}}]
-  - text: Done.
-"""
-
-PAYER = """\
-responses:
-  - calls: [{tool: pay, input: {cents: 51}}]
-  - text: Done.
+app = App(agents=[Agent(name="coder", instructions="Test.", toolkit=coding_toolkit(), model="scripted:coder.yaml")])
 """
 
 SCRIPT = """\
@@ -189,7 +134,6 @@ class Deployment:
     ports: list[int]
     pids: list[int]
     secrets: list[str]
-    temporal: str
     environment: dict[str, str]
 
     def turngate(self, *arguments: str) -> str:
@@ -211,28 +155,24 @@ def without_bubblewrap(place: Path) -> str:
     return str(place)
 
 
-DEPLOYMENTS = [
-    "up, bubblewrap",
-    "separate processes, landlock",
-    pytest.param("up, landlock", marks=pytest.mark.exhaustive),
-    pytest.param("separate processes, bubblewrap", marks=pytest.mark.exhaustive),
-]
-
-
-@pytest.fixture(scope="module")
-def deployment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+@pytest.fixture(
+    params=[
+        "up, bubblewrap",
+        "separate processes, landlock",
+        pytest.param("up, landlock", marks=pytest.mark.exhaustive),
+        pytest.param("separate processes, bubblewrap", marks=pytest.mark.exhaustive),
+    ],
+)
+def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
     """`turngate up` with SQLite, or a program each with PostgreSQL and its URL in the environment; how tools are confined."""
     programs, backend = request.param.split(", ")
-    tmp_path = tmp_path_factory.mktemp("hostile")
     directory, data_dir = tmp_path / "project", tmp_path / "data"
     directory.mkdir()
     # The agent has brought Turngate's code along: what its commands import is nowhere else that a tool can read.
     shutil.copytree(ROOT / "turngate", directory / "lib" / "turngate")
     subprocess.run(["git", "init", "-q", directory], check=True)
     (directory / "hostile_app.py").write_text(APP)
-    (tmp_path / "policy.toml").write_text(POLICY)
-    for name, script in (("coder", SCRIPT), ("reader", READER), ("payer", PAYER)):
-        (directory / f"{name}.yaml").write_text(script)
+    (directory / "coder.yaml").write_text(SCRIPT)
     port = embedded_temporal.choose_port()
     environment = {"TURNGATE_DATA_DIR": str(data_dir), "TURNGATE_API_PORT": str(port)}
     if backend == "landlock":
@@ -268,10 +208,9 @@ def deployment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         assert running is not None
         ports.append(int(running.temporal_address.rpartition(":")[2]))
         secrets.append((data_dir / "token").read_text().strip())
-        yield Deployment(directory, data_dir, backend, ports, pids, secrets, running.temporal_address, environment)
+        yield Deployment(directory, data_dir, backend, ports, pids, secrets, environment)
 
 
-@pytest.mark.parametrize("deployment", DEPLOYMENTS, indirect=True)
 def test_i13_an_approved_hostile_command_reads_no_credential_and_decides_nothing(deployment: Deployment) -> None:
     """Each strategy of its script fails; the request beside it still waits, and the deployment still works."""
     directory = deployment.directory
@@ -320,99 +259,3 @@ def test_i13_an_approved_hostile_command_reads_no_credential_and_decides_nothing
         time.sleep(0.05)
     left = [*directory.glob("by-*"), directory / "late"]
     assert not [path for path in left if path.exists()]
-
-
-async def forge_decisions(deployment: Deployment, request: dict[str, Any]) -> None:
-    """Decide as a local user who reaches Temporal's port."""
-    known = {"request_id": request["id"], "digest": request["digest"], "decision_id": "d"}
-    forged = {**known, "verb": "approve", "by": "the-ceo", "role": "admin", "machine": False}
-    run = (await Client.connect(deployment.temporal)).get_workflow_handle(request["run_id"])
-    for content in (forged, request["id"]):
-        with suppress(RPCError, WorkflowUpdateFailedError):
-            await run.execute_update("decide", content)
-        for name in ("decided", "decide"):
-            await run.signal(name, content)
-
-
-@pytest.mark.parametrize(
-    "deployment", [DEPLOYMENTS[0], pytest.param(DEPLOYMENTS[1], marks=pytest.mark.exhaustive)], indirect=True
-)
-def test_i13_what_an_agents_token_and_a_local_user_tried_fails(deployment: Deployment, tmp_path: Path) -> None:
-    """The exploits that issue 15 quotes, by HTTP and through Temporal's port: each is refused, and the deployment works."""
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    printed = deployment.turngate("token", "add", "agent", "--scope", "runs:write")
-    token = next(word for word in printed.split() if word.startswith("tg"))
-    url = f"http://127.0.0.1:{deployment.ports[0]}/api/v1"
-    admin_token = (deployment.data_dir / "token").read_text().strip()
-    with (
-        httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as agent,
-        httpx.Client(base_url=url, headers={"Authorization": f"Bearer {admin_token}"}, timeout=60) as admin,
-    ):
-
-        def started(by: httpx.Client, name: str) -> dict[str, Any]:
-            body = {"agent": name, "input": "Go.", "workspace": str(deployment.directory)}
-            answer = by.post("/runs", json=body)
-            assert answer.status_code == 201, answer.text
-            return answer.json()
-
-        def waiting(run: dict[str, Any], other_than: str = "") -> dict[str, Any]:
-            until = time.monotonic() + 60
-            while True:
-                items = admin.get("/requests", params={"run_id": run["id"], "status": "pending"}).json()["items"]
-                if matches := [item for item in items if item["id"] != other_than]:
-                    return matches[0]
-                assert time.monotonic() < until, admin.get(f"/runs/{run['id']}").text
-                time.sleep(0.05)
-
-        for place in (deployment.data_dir, deployment.data_dir.parent, "/", "/proc/self"):
-            body = {"agent": "coder", "input": "Read token.", "workspace": str(place)}
-            answer = agent.post("/runs", json=body)
-            assert (answer.status_code, answer.json()["code"]) == (422, "workspace_refused"), place
-        for model in ("scripted:/etc/shadow", f"scripted:{fifo}", "scripted:../data/token"):
-            answer = agent.post("/runs", json={"agent": "coder", "input": "x", "model": model})
-            assert (answer.status_code, answer.json()["code"]) == (422, "unknown_model"), model
-            assert "root:" not in answer.text
-        theirs = started(admin, "payer")
-        small = waiting(theirs)
-        order = {
-            "name": "daily",
-            "agent": "payer",
-            "input": "x",
-            "timetable": {"cron": "0 8 1 jan *", "time_zone": "UTC"},
-        }
-        schedule = admin.post("/schedules", json=order).json()
-        changed = agent.patch(f"/schedules/{schedule['id']}", json={"input": "mine", "revision": schedule["revision"]})
-        for refused in (
-            changed,
-            agent.post(f"/runs/{theirs['id']}/interrupt"),
-            agent.post(f"/runs/{theirs['id']}/messages", json={"input": "Pay more."}),
-            agent.get(f"/runs/{theirs['id']}"),
-            agent.get(f"/requests/{small['id']}"),
-            agent.post(f"/requests/{small['id']}/decisions", json={"decision": "approve", "digest": small["digest"]}),
-        ):
-            assert refused.status_code in {403, 404}, (refused.url, refused.text)
-        asyncio.run(forge_decisions(deployment, small))
-        assert waiting(theirs)["id"] == small["id"]
-        # Bytes that froze the policy, in a call and in a schema.
-        assert waiting(started(agent, "reader"))["tool_name"] == "bash"
-        schema = {"type": "object", "properties": {"x": {"pattern": "^(a+)+$"}}}
-        call = {"source": "shop", "tool_call_id": "c1", "input": json.dumps({"x": "a" * 40 + "X"})}
-        answer = agent.post("/external-calls", json={**call, "tool": {"name": "t", "parameters": schema, "ask": False}})
-        assert answer.status_code in {201, 202, 403}, answer.text
-        plain = agent.post(
-            "/external-calls", json={**call, "tool_call_id": "c2", "input": "{}", "tool": {"name": "t", "ask": False}}
-        )
-        assert plain.status_code == 403 or plain.json()["state"] in {"planning", "waiting"}, plain.text
-        # 51 edited to 5,000 by the person who started the run.
-        edit = {"decision": "edit", "digest": small["digest"], "args": {"cents": 5000}}
-        answer = admin.post(f"/requests/{small['id']}/decisions", json=edit)
-        assert (answer.status_code, answer.json()["code"]) == (409, "asked_again"), answer.text
-        large = waiting(theirs, other_than=small["id"])
-        assert large["id"] == answer.json()["asked_again"]
-        answer = admin.post(
-            f"/requests/{large['id']}/decisions", json={"decision": "approve", "digest": large["digest"]}
-        )
-        assert (answer.status_code, answer.json()["code"]) == (403, "not_eligible"), answer.text
-    assert not (deployment.directory / "paid").exists()
-    deployment.turngate("audit", "verify")
