@@ -11,14 +11,14 @@ import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
-import svcs
+from support.engine.one_call import read_tool, run_tool
 from support.servers.certificates import certificate_for
 
-from turngate import Failure, Ok, ToolContext, Toolkit
-from turngate.activities.execution.executor import Unknown, execute
+from turngate import Toolkit
+from turngate.activities.execution.executor import Unknown
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.policy import Policy, evaluate
 from turngate.toolkits.http import http_toolkit
@@ -98,23 +98,8 @@ async def site() -> AsyncIterator[Site]:
 other_site = site
 
 
-def context() -> ToolContext:
-    return ToolContext(
-        run_id="run_1",
-        tool_call_id="call_1",
-        idempotency_key="key_1",
-        workspace=None,
-        deadline=datetime.now(UTC) + timedelta(hours=1),
-    )
-
-
 async def run(kit: Toolkit, name: str = "http_get", **tool_input) -> dict:
-    """Call a tool through the executor; return a failure's kind, its message for the model, and its fields."""
-    result = await execute(kit.find(name), json.dumps(tool_input), context(), svcs.Registry())
-    if isinstance(result, Ok):
-        return result.value
-    assert isinstance(result, Failure)
-    return {"kind": result.kind, "told": result.reason, **(result.fields or {})}
+    return await read_tool(kit.find(name), **tool_input)
 
 
 # --- responses
@@ -558,8 +543,7 @@ async def test_i3_a_request_without_a_response_may_have_happened(site, answer):
     """It left, and the server may have acted on it: of a `once` request no one knows, and it is no failure."""
     site.replies["/"] = silent if answer == "silent" else b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort"
     kit = site.kit(methods=["POST"], timeout=timedelta(seconds=1))
-    tool_input = json.dumps({"url": site.url(), "method": "POST"})
-    ended = await execute(kit.find("http_request"), tool_input, context(), svcs.Registry())
+    ended = await run_tool(kit.find("http_request"), url=site.url(), method="POST")
     assert isinstance(ended, Unknown)
     assert ended.why.startswith("The request was sent, and there is no response")
     assert len(site.requests) == 1

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-import svcs
 from pydantic import JsonValue
+from support.engine.one_call import run_tool
 
-from turngate import Failure, InvalidToolInput, Ok, Parameters, Tool, ToolContext, Toolkit, declare_tool
-from turngate.activities.execution.executor import Unknown, execute
+from turngate import Failure, InvalidToolInput, Ok, Parameters, ToolContext, Toolkit, declare_tool
+from turngate.activities.execution.executor import Unknown
 from turngate.domain.errors import ConfigurationError
 from turngate.toolkits.json_schema import JsonSchemaParameters, json_schema_tool
 
@@ -37,17 +36,6 @@ def complaint(schema: dict[str, Any], raw: str) -> InvalidToolInput:
     with pytest.raises(InvalidToolInput) as refused:
         JsonSchemaParameters(schema).decode(raw)
     return refused.value
-
-
-async def run(tool: Tool, **tool_input: Any) -> Ok | Failure | Unknown:
-    ctx = ToolContext(
-        run_id="run_1",
-        tool_call_id="call_1",
-        idempotency_key="key_1",
-        workspace=None,
-        deadline=datetime.now(UTC) + timedelta(hours=1),
-    )
-    return await execute(tool, json.dumps(tool_input), ctx, svcs.Registry())
 
 
 def test_decoded_as_sent() -> None:
@@ -192,8 +180,8 @@ async def test_a_tool_runs() -> None:
         name="count", description="Count.", parameters=ORDER, success=COUNTED, effect="read", handler=count
     )
     assert (tool.manifest.parameters, tool.manifest.success, tool.manifest.effect) == (ORDER, COUNTED, "read")
-    assert await run(tool, lines=[]) == Ok(value={"count": 1, "key": "key_1"})
-    refused = await run(tool, lines=1)
+    assert await run_tool(tool, lines=[]) == Ok(value={"count": 1, "key": "key_1"})
+    refused = await run_tool(tool, lines=1)
     assert isinstance(refused, Failure)
     assert refused.kind == "input_validation_error"
 
@@ -205,7 +193,7 @@ async def test_no_parameters_and_bare_values() -> None:
         return 12
 
     tool = json_schema_tool(name="now", description="d", success={"type": "integer"}, handler=now)
-    assert await run(tool) == Ok(value={"value": 12})
+    assert await run_tool(tool) == Ok(value={"value": 12})
 
 
 async def test_a_result_that_does_not_fit() -> None:
@@ -213,7 +201,7 @@ async def test_a_result_that_does_not_fit() -> None:
     tool = json_schema_tool(
         name="count", description="d", parameters={"type": "object"}, success=COUNTED, handler=count
     )
-    result = await run(tool, **{"as": "many"})
+    result = await run_tool(tool, **{"as": "many"})
     assert isinstance(result, Unknown)
     assert "ran to its end, but what it returned does not fit" in result.why
 
@@ -229,7 +217,7 @@ async def test_a_swapped_handler_is_checked_too() -> None:
     ).override("count", wrong)
     swapped = kit.find("count")
     assert swapped is not None
-    assert isinstance(await run(swapped), Unknown)
+    assert isinstance(await run_tool(swapped), Unknown)
 
 
 def test_handler_takes_a_dict() -> None:

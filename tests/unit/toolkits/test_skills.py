@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-import svcs
+from support.engine.one_call import read_tool
 
-from turngate import Failure, Ok, ToolContext
-from turngate.activities.execution.executor import execute
 from turngate.domain.errors import ConfigurationError
 from turngate.toolkits.skills import MAX_FILE_BYTES, MAX_LISTED_FILES, MAX_SKILLS, skills_toolkit
 
@@ -34,23 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 async def read(folder: Path, **tool_input) -> dict:
     """Read through the executor; return a failure's fields and kind."""
-    tool = skills_toolkit(folder).find("read_skill")
-    return await read_with(tool, **tool_input)
-
-
-async def read_with(tool, **tool_input) -> dict:
-    ctx = ToolContext(
-        run_id="run_1",
-        tool_call_id="call_1",
-        idempotency_key="key_1",
-        workspace=None,
-        deadline=datetime.now(UTC) + timedelta(hours=1),
-    )
-    result = await execute(tool, json.dumps(tool_input), ctx, svcs.Registry())
-    if isinstance(result, Ok):
-        return result.value
-    assert isinstance(result, Failure)
-    return {"kind": result.kind, "told": result.reason, **(result.fields or {})}
+    return await read_tool(skills_toolkit(folder).find("read_skill"), **tool_input)
 
 
 def test_the_description_lists_each_skill_in_a_stable_order(folder):
@@ -96,14 +77,14 @@ async def test_a_changed_text_is_read_again(folder):
     """Only names and descriptions are fixed at the start."""
     tool = skills_toolkit(folder).find("read_skill")
     (folder / "refunds.md").write_text(skill_text("other", body="Changed.\n"))
-    assert (await read_with(tool, name="refunds"))["text"] == "Changed.\n"
+    assert (await read_tool(tool, name="refunds"))["text"] == "Changed.\n"
 
 
 async def test_an_unknown_skill_gets_the_list_of_skills(folder):
     """The model can correct itself."""
     failed = await read(folder, name="__class__")
     assert (failed["kind"], failed["available"]) == ("unknown_skill", ["pdf", "refunds"])
-    assert "pdf, refunds" in failed["told"]
+    assert "pdf, refunds" in failed["message"]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +112,7 @@ async def test_no_file_outside_the_skill_is_read(folder, tmp_path, file):
     (folder / "pdf" / "loop.md").symlink_to("loop.md")
     failed = await read(folder, name="pdf", file=file)
     assert failed["kind"] == "skill_file_unavailable"
-    assert "forms/fill.md" in failed["told"]
+    assert "forms/fill.md" in failed["message"]
     assert "secret\n" not in json.dumps(failed)
 
 
@@ -156,7 +137,7 @@ async def test_a_skill_folder_swapped_for_a_symlink_is_not_followed(folder, tmp_
     elsewhere.mkdir()
     (elsewhere / "SKILL.md").write_text(skill_text("pdf", body="stolen"))
     (folder / "pdf").symlink_to(elsewhere)
-    assert (await read_with(tool, name="pdf"))["kind"] == "skill_file_unavailable"
+    assert (await read_tool(tool, name="pdf"))["kind"] == "skill_file_unavailable"
 
 
 async def test_large_and_binary_files_are_declared_failures(folder):
@@ -166,10 +147,10 @@ async def test_large_and_binary_files_are_declared_failures(folder):
     (folder / "pdf" / "full.md").write_text("x" * MAX_FILE_BYTES)
     (folder / "pdf" / "huge.md").write_text("x" * 2_500_000)
     (folder / "pdf" / "logo.png").write_bytes(b"\x89PNG\0\xff")
-    assert len((await read_with(tool, name="pdf", file="full.md"))["text"]) == MAX_FILE_BYTES
+    assert len((await read_tool(tool, name="pdf", file="full.md"))["text"]) == MAX_FILE_BYTES
     for file in ("big.md", "huge.md"):
-        assert f"at most {MAX_FILE_BYTES}" in (await read_with(tool, name="pdf", file=file))["told"]
-    assert (await read_with(tool, name="pdf", file="logo.png"))["kind"] == "skill_file_unavailable"
+        assert f"at most {MAX_FILE_BYTES}" in (await read_tool(tool, name="pdf", file=file))["message"]
+    assert (await read_tool(tool, name="pdf", file="logo.png"))["kind"] == "skill_file_unavailable"
 
 
 async def test_the_list_of_files_is_bounded(folder):

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import json
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import httpcore
 import pytest
-import svcs
 from hypothesis import given
 from hypothesis import strategies as st
+from support.engine.one_call import read_tool
 
 import turngate
-from turngate import Failure, Ok, ToolContext
-from turngate.activities.execution.executor import execute
 from turngate.domain.errors import ConfigurationError
 from turngate.toolkits.http import http_toolkit
 from turngate.toolkits.http_client.hosts import AllowList, BadUrl, HostPattern, Target
@@ -68,18 +65,7 @@ class Network:
     async def fetch(self, url: str, allow: Sequence[str], **options) -> dict:
         """Call http_get through the executor; return a failure's fields and kind."""
         kit = http_toolkit(allow, resolve=self.resolve, dial=Dial(self), **options)
-        ctx = ToolContext(
-            run_id="run_1",
-            tool_call_id="call_1",
-            idempotency_key="key_1",
-            workspace=None,
-            deadline=datetime.now(UTC) + timedelta(hours=1),
-        )
-        result = await execute(kit.find("http_get"), json.dumps({"url": url}), ctx, svcs.Registry())
-        if isinstance(result, Ok):
-            return result.value
-        assert isinstance(result, Failure)
-        return {"kind": result.kind, **(result.fields or {})}
+        return await read_tool(kit.find("http_get"), url=url)
 
 
 class Dial(httpcore.AsyncNetworkBackend):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from turngate import Policy, Rule, interaction_tool, tool
+from turngate import Policy, Rule, tool
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.grants import Grant, GrantPattern, exact_pattern
 from turngate.domain.policy.limits import ValueLimit
@@ -30,9 +30,6 @@ class Page(BaseModel):
 @tool(effect="once", ask=True)
 async def pay(params: Amount) -> None:
     """Pay."""
-
-
-question = interaction_tool(name="pay", description="Ask.", params=Amount, answer=Amount)
 
 
 @pytest.mark.parametrize(
@@ -81,12 +78,7 @@ ADMIN = {"created_by_role": "admin"}
 @pytest.mark.parametrize(
     ("rules", "fields", "lets_through"),
     [
-        ([], {}, True),
-        ([Rule(name="no", verdict="deny", tools=["pay"])], {}, False),
         ([Rule(name="no", verdict="deny", tools=["pay"], args=[{"at": "/x", "op": "ne", "value": 1}])], {}, False),
-        ([ask()], {}, False),
-        ([ask(grantable=True)], {}, True),
-        ([ask(grantable=True), ask("strict")], {}, False),
         ([ask(shadow=True)], {}, True),
         ([ask(grantable=True, risk="high")], {}, False),
         ([ask(grantable=True, roles=["admin"])], {}, False),
@@ -95,10 +87,6 @@ ADMIN = {"created_by_role": "admin"}
         ([ask(grantable=True, people=["ann"])], {}, True),
         ([ask(grantable=True, starter_may_decide=False)], {}, True),
         ([ask(grantable=True, starter_may_decide=False)], {"created_by": "starter"}, False),
-        ([], {"scope": "run", "run_id": "run_1"}, True),
-        ([], {"scope": "run", "run_id": "run_2"}, False),
-        ([], {"scope": "agent", "agent": "support"}, True),
-        ([], {"scope": "agent", "agent": "intern"}, False),
     ],
 )
 def test_i10_a_grant_overrides_neither_a_rule_nor_who_may_decide(
@@ -189,10 +177,3 @@ def test_i2_a_beginning_of_what_is_no_path_covers_it_in_any_workspace(tmp_path: 
             within = {"path": ValueLimit(op="starts_with", value=beginning)}
             pattern = GrantPattern(tool="write", within=within)
             assert led_elsewhere(pattern, write, call_facts(json.dumps({"path": value}), workspace)) is None
-
-
-def test_a_grant_cannot_answer_a_question() -> None:
-    """A question runs nothing: a person answers it, whatever grants exist."""
-    facts = call_facts('{"cents": 5}', None)
-    verdict = evaluate(Policy(), question, None, agent="a", facts=lambda: facts, run_id="r", grants=[grant()])
-    assert verdict.answer == "ask"

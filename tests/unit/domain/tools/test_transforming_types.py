@@ -10,27 +10,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-import svcs
 from pydantic import Base64UrlBytes, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from support.engine.one_call import run_tool
 from support.engine.transforming_parameters import Money, MoneyText, Parcel, Seal, Trail, decoded, encoded, raw, seen
 
-from turngate import Agent, App, ConfigurationError, InvalidToolInput, ToolContext, ToolFailure, Toolkit, declare_tool
-from turngate.activities.execution.executor import execute
-from turngate.domain.tools.results import Failure, Ok
+from turngate import Agent, App, ConfigurationError, InvalidToolInput, ToolFailure, Toolkit, declare_tool
+from turngate.domain.tools.results import Ok
 from turngate.domain.tools.tool import Tool
 from turngate.runtime.app_loader import check_app
-from turngate.store.clock import now
-
-
-async def ran(tool: Tool, raw_input: str) -> Ok | Failure:
-    ctx = ToolContext(
-        run_id="run_1",
-        tool_call_id="c1",
-        idempotency_key="k",
-        workspace=None,
-        deadline=now() + timedelta(seconds=5),
-    )
-    return await execute(tool, raw_input, ctx, svcs.Registry())
 
 
 def returning(value: Any, success: Any) -> Tool:
@@ -80,7 +67,7 @@ def test_i7_a_second_decode_shows() -> None:
 )
 async def test_i7_a_success_is_encoded_as_it_is(success: Any, value: Any, wire: Any) -> None:
     """I7: what a handler returns is encoded without being decoded first, wherever in its type the values are."""
-    assert await ran(returning(value, success), "{}") == Ok(value=wire)
+    assert await run_tool(returning(value, success)) == Ok(value=wire)
 
 
 async def test_i7_a_dict_in_place_of_a_model_is_decoded_once() -> None:
@@ -93,7 +80,7 @@ async def test_i7_a_dict_in_place_of_a_model_is_decoded_once() -> None:
         trail: Trail
 
     passed_on = {"fee": "EUR 0.70", "trail": ["api"]}
-    assert await ran(returning(passed_on, Answer), "{}") == Ok(value={"fee": "EUR 0.70", "trail": ["api", "decoded"]})
+    assert await run_tool(returning(passed_on, Answer)) == Ok(value={"fee": "EUR 0.70", "trail": ["api", "decoded"]})
 
 
 @dataclass
@@ -105,7 +92,7 @@ class Receipt:
 async def test_i7_a_dataclass_is_encoded_as_it_is() -> None:
     """I7: a dataclass checks nothing on creation, so its values are objects already."""
     value = Receipt(fee=Money("EUR", Decimal(2)), seal=Seal(stamp=b"\xff"))
-    assert await ran(returning(value, Receipt), "{}") == Ok(value={"fee": "EUR 2", "seal": {"stamp": "_w=="}})
+    assert await run_tool(returning(value, Receipt)) == Ok(value={"fee": "EUR 2", "seal": {"stamp": "_w=="}})
 
 
 class Late(ToolFailure):
