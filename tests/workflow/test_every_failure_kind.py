@@ -17,12 +17,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
 from support.engine.stack import ListModel, Stack, call, says, stack
 from support.engine.tools import Amount, Bench
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 
-from turngate import Limits, Policy, Rule, ToolFailure, Toolkit, declare_tool, tool
+from turngate import Limits, Policy, Rule, ToolFailure, Toolkit, declare_tool, interaction_tool, tool
+from turngate.activities.run_tool import RunTool
+from turngate.domain.contract import RunToolInput
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import ModelResponse
-from turngate.domain.errors import GoneError
-from turngate.domain.tools.results import Failure, Ok, wire_text
+from turngate.domain.errors import GoneError, InvalidInputError
+from turngate.domain.tools.results import MAX_DEPTH, Failure, Ok, wire_text
 from turngate.domain.tools.tool import Tool
 from turngate.store.database import Database
 
@@ -360,6 +364,28 @@ async def a_dict() -> Amount:
     return {"cents": "5"}
 
 
+def nested(levels: int) -> Any:
+    value: Any = "bottom"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+async def deepest() -> Any:
+    """Return what is as deep as may be."""
+    return nested(MAX_DEPTH)
+
+
+async def deeper() -> Any:
+    """Return what is deeper."""
+    return nested(MAX_DEPTH + 1)
+
+
+async def unreadable() -> Any:
+    """Return what pydantic writes and cannot read again."""
+    return nested(199)
+
+
 async def nothing() -> Amount | None:
     """Return nothing, as declared."""
     return None
@@ -377,14 +403,21 @@ class OddFailure(ToolFailure):
 
 
 async def test_odd_values_are_stored_and_read_back(client: Client, database: Database) -> None:
-    """Whatever a tool returns becomes JSON that both databases hold, and the model reads the same that was stored."""
-    kit = Toolkit.of(*(read(each) for each in (odd_values, nan_itself, a_dict, nothing)))
+    """Whatever a tool returns becomes JSON that both databases hold, and the model reads the same that was stored.
+
+    I1, I9: what can't be read again is refused; what is kept is read, in later runs of the conversation, too.
+    """
+    kit = Toolkit.of(*(read(each) for each in (odd_values, nan_itself, a_dict, nothing, deepest, deeper, unreadable)))
     kit = Toolkit.compose(kit, Toolkit.of(read(odd_failure, failures=[OddFailure])))
-    model = ListModel(says(*(call(name, "", name) for name in kit.names)), says("Done."))
+    model = ListModel(says(*(call(name, "", name) for name in kit.names)), says("Done."), says("Again."))
     async with stack(client, database, model=model, toolkit=kit) as engine:
         run = await engine.start()
         assert (await engine.ended(run)).status == "completed"
         results = await engine.results(run)
+        again = await engine.ended(await engine.start("more", conversation_id=run.conversation_id))
+        assert again.status == "completed"
+        assert [part.result for part in model.seen[2].messages[3].results] == list(results.values())
+        assert {execution.attempts for execution in (await engine.executions(run)).values()} == {1}
     odd = dict(results["odd_values"].value)
     assert odd.pop("huge") == 10**4_000
     assert odd == {
@@ -401,6 +434,9 @@ async def test_odd_values_are_stored_and_read_back(client: Client, database: Dat
     assert results["nan_itself"] == Ok(value={"value": "NaN"})
     assert results["a_dict"] == Ok(value={"cents": 5})
     assert results["nothing"] == Ok(value={"value": None})
+    assert results["deepest"] == Ok(value={"value": nested(MAX_DEPTH)})
+    for refused in ("deeper", "unreadable"):
+        assert (results[refused].kind, "effects remain" in results[refused].reason) == ("execution_error", True)
     failed = results["odd_failure"]
     assert failed.fields == {"reason": "a\ufffd\x00b", "value": "NaN", "at": "2026-01-02T00:00:00Z"}
     assert failed.kind == "odd_failure"
@@ -462,3 +498,69 @@ async def test_i2_a_number_that_is_none_passes_no_gate(
         assert (failure.kind, failure.fields["problem"]) == ("input_validation_error", "malformed_json")
         assert sent in failure.reason
         assert bench.looked == ["x"]
+
+
+@pytest.mark.parametrize("failure", [OutOfStock, Gone])
+async def test_a_failure_that_raises_ends_the_run_and_is_the_calls_result(
+    client: Client, database: Database, bench: Bench, failure: type[OutOfStock]
+) -> None:
+    """failure_mode="raise": the run fails with its class and words, and the call's own result says what happened.
+
+    Its execution is known to have failed, and a retry of the activity ends the run too.
+    """
+
+    @tool(effect="once", ask=False, failures=[OutOfStock], failure_mode="raise")
+    async def reserve() -> None:
+        """Reserve."""
+        raise failure(reason="sold out", left=0)
+
+    calls = (call("look", '{"name": "x"}', "l"), call("reserve", "", "r"), call("pay", '{"cents": 1}', "p"))
+    async with stack(client, database, bench.look, reserve, bench.pay, model=ListModel(says(*calls))) as engine:
+        run = await engine.start()
+        ended = await engine.ended(run)
+        assert (ended.status, ended.error_class) == ("failed", "tool_raised")
+        assert "'reserve' failed: out_of_stock: sold out" in ended.reason
+        results = await engine.results(run)
+        assert results["r"] == Failure(kind="out_of_stock", reason="sold out", fields={"reason": "sold out", "left": 0})
+        assert (results["p"].kind, bench.paid) == ("cancelled", [])
+        assert (await engine.executions(run))["r"].state == "failed"
+        assert is_reconciled(await engine.history(run))
+        again = RunToolInput(run_id=run.id, call="r", decision_id=None)
+        with pytest.raises(ApplicationError, match="sold out") as raised:
+            await ActivityEnvironment().run(RunTool(engine.engine).run_tool, again)
+        assert (raised.value.type, raised.value.non_retryable) == ("tool_raised", True)
+
+
+async def test_i8_what_a_raised_failure_says_at_length_stays_out_of_history(client: Client, sqlite: Database) -> None:
+    """I8: the run's reason is short however long the failure's words are; the whole is the call's result."""
+
+    @tool(effect="once", ask=False, failures=[OutOfStock], failure_mode="raise")
+    async def reserve() -> None:
+        """Reserve."""
+        raise OutOfStock(reason="x" * 600_000, left=0)
+
+    async with stack(client, sqlite, reserve, model=ListModel(says(call("reserve", "", "r")))) as engine:
+        run = await engine.start()
+        ended = await engine.ended(run)
+        assert (ended.error_class, len(ended.reason)) == ("tool_raised", 500)
+        result = (await engine.results(run))["r"]
+        assert result.fields["total_chars"] > 600_000
+        assert len(result.reason) < 1_000
+
+
+class Tree(BaseModel):
+    tree: Any
+
+
+async def test_i1_an_answer_too_deep_to_be_read_again_is_refused(client: Client, sqlite: Database) -> None:
+    """I1, I4: an operator's answer is a result, too: one that would break the conversation saves nothing."""
+    question = interaction_tool(name="ask", description="Ask.", params=Tree, answer=Tree)
+    model = ListModel(says(call("ask", '{"tree": 1}', "q")), says("Done."))
+    async with stack(client, sqlite, question, model=model) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        with pytest.raises(InvalidInputError, match="nests"):
+            await engine.decide(request, "respond", args=json.dumps({"tree": nested(150)}))
+        await engine.decide(request, "respond", args=json.dumps({"tree": nested(90)}))
+        assert (await engine.ended(run)).status == "completed"
+        assert (await engine.results(run))["q"] == Ok(value={"tree": nested(90)})

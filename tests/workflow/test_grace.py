@@ -69,22 +69,6 @@ async def waits_at_timer(engine: Stack, run: runs.Run) -> None:
     await until(look, f"timer of a grace in {run.id}")
 
 
-async def test_i2_an_approved_call_starts_after_its_grace(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I2: it runs once, and not before the instant that the answer to the decision names."""
-    async with stack(client, sqlite, bench.pay, model=paying(), policy=with_grace(1)) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        answer = await engine.decide(request, "approve", decision_id="d1")
-        assert answer.starts_at is not None
-        assert await engine.decide(request, "approve", decision_id="d1") == answer
-        async with sqlite.read() as conn:
-            assert (await request_detail(conn, request.id)).starts_at == answer.starts_at
-        assert (await engine.ended(run)).status == "completed"
-        execution = (await engine.executions(run))["c1"]
-        assert from_text(execution.started_at) >= from_text(answer.starts_at)
-        assert (bench.paid, execution.decision_id) == ([5], "d1")
-
-
 async def test_i3_a_forged_order_starts_nothing_before_the_grace_is_over(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
@@ -159,23 +143,34 @@ async def test_i4_an_approval_that_was_taken_back_is_never_redeemed(
         assert (withdrawn.payload["by"], withdrawn.payload["decision_id"]) == ("ann", "d-ann")
 
 
-async def test_i5_a_worker_that_dies_in_the_grace_loses_nothing(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I5: with no worker the approval can be taken back, and the next worker asks again and then runs what is approved."""
+async def test_i2_i5_i6_an_approved_call_starts_after_its_grace_whoever_works(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I2: it runs once, and not before the instant that the answer to the decision names, though a worker stops meanwhile.
+
+    I5, I6: with no worker an edit can be taken back; the next worker asks again about what was shown, and runs what is approved.
+    """
     async with stack(client, sqlite, bench.pay, model=paying(), policy=with_grace(1), working=False) as engine:
         async with engine.worker():
             run = await engine.start()
             first = await engine.request(run)
             await engine.idle(run)
-        await engine.decide(first, "approve", decision_id="first")
+        await engine.decide(first, "edit", args='{"cents": 7}', decision_id="first")
         again = await decide.withdraw_approval(engine.services, OPERATOR, first.id)
         async with engine.worker():
             opened = await engine.request(run)
-            assert opened.id == again
-            await engine.decide(opened, "approve", decision_id="second")
+            assert (opened.id, opened.input) == (again, '{"cents": 5}')
+            answer = await engine.decide(opened, "approve", decision_id="second")
+            assert answer.starts_at is not None
+            assert await engine.decide(opened, "approve", decision_id="second") == answer
+            async with sqlite.read() as conn:
+                assert (await request_detail(conn, opened.id)).starts_at == answer.starts_at
             await waits_at_timer(engine, run)
         async with engine.worker():
             assert (await engine.ended(run)).status == "completed"
-        assert (bench.paid, (await engine.executions(run))["c1"].decision_id) == ([5], "second")
+        execution = (await engine.executions(run))["c1"]
+        assert from_text(execution.started_at) >= from_text(answer.starts_at)
+        assert (bench.paid, execution.decision_id) == ([5], "second")
 
 
 async def test_i5_runs_that_missed_a_take_back_get_news_of_it(client: Client, sqlite: Database, bench: Bench) -> None:
@@ -234,22 +229,6 @@ async def test_i3_a_start_and_a_take_back_at_the_same_moment(client: Client, dat
         stayed = {each.tool_call_id for each, again in zip(opened, taken, strict=True) if again is None}
         assert set(started) == stayed
         assert len(bench.paid) == len(stayed)
-
-
-async def test_i6_a_taken_back_edit_asks_about_the_models_own_arguments(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """I6: what is asked about again is what was shown, and that runs; the edit is gone."""
-    async with stack(client, sqlite, bench.pay, model=paying(), policy=with_grace(1)) as engine:
-        run = await engine.start()
-        first = await engine.request(run)
-        await engine.decide(first, "edit", args='{"cents": 7}')
-        await decide.withdraw_approval(engine.services, OPERATOR, first.id)
-        opened = await asked_again(engine, run, first)
-        assert opened.input == '{"cents": 5}'
-        await engine.decide(opened, "approve")
-        await engine.ended(run)
-        assert bench.paid == [5]
 
 
 async def test_i4_any_approver_of_several_takes_it_back(client: Client, sqlite: Database, bench: Bench) -> None:

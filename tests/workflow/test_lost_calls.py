@@ -93,25 +93,14 @@ def deploy_another(engine: Stack, database: Database, *tools: Tool) -> None:
     engine.engine = composition.build_engine(app, database, OneModel(ListModel(says("Done."))))
 
 
-async def test_i3_a_call_that_is_lost_again_asks_again(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I3: each lost start of a ``once`` call opens an ``outcome`` request of its own, and each repeat is a person's word."""
-    pay = lost_tool(bench, "once", ask=True)
-    async with stack(client, sqlite, pay, model=model(), working=False) as engine:
-        run, first = await lost_twice(engine, bench)
-        async with engine.worker():
-            second = await engine.request(run, kind="outcome")
-            assert second.id != first.id
-            await engine.decide(second, "respond", outcome="tell_model")
-            assert (await engine.ended(run)).status == "completed"
-        assert len(bench.paid) == 2
-        assert (await engine.executions(run))["c1"].attempts == 2
-
-
 @pytest.mark.parametrize("edited", [False, True])
-async def test_i6_a_lost_call_starts_again_only_as_it_was_shown(
+async def test_i3_i6_a_call_that_is_lost_again_asks_again_and_starts_only_as_it_was_shown(
     client: Client, sqlite: Database, bench: Bench, *, edited: bool
 ) -> None:
-    """I6: with what it was approved with, edited or not, and never on a worker that confines it otherwise."""
+    """I3: each lost start of a ``once`` call opens an ``outcome`` request of its own, and each repeat is a person's word.
+
+    I6: it starts with what it was approved with, edited or not, and never on a worker that confines it otherwise.
+    """
     ways, seen = ["confined"], list[tuple[int, str | None]]()
 
     @tool(effect="once", ask=True, precondition=lambda: "etag-1")
@@ -123,14 +112,16 @@ async def test_i6_a_lost_call_starts_again_only_as_it_was_shown(
 
     pay = replace(pay, confinement=lambda _: ProcessConfinement(confined=len(ways) == 1, text=ways[-1]))
     async with stack(client, sqlite, pay, model=model(), working=False) as engine:
-        run, _first = await lost_twice(engine, bench, edit='{"cents": 4}' if edited else None)
+        run, first = await lost_twice(engine, bench, edit='{"cents": 4}' if edited else None)
         async with engine.worker():
             second = await engine.request(run, kind="outcome")
+            assert second.id != first.id
             assert second.process_confinement is not None
             ways.append("unconfined")
             await engine.decide(second, "respond", outcome="did_not_happen")
             assert (await engine.ended(run)).status == "completed"
         assert seen == [(4 if edited else 5, '"etag-1"')] * 2
+        assert (await engine.executions(run))["c1"].attempts == 2
         assert "confines it otherwise" in str((await engine.results(run))["c1"])
 
 
@@ -178,6 +169,7 @@ async def test_i5_deploys_do_not_end_a_call(client: Client, sqlite: Database, be
                 if start == 1:
                     run = await engine.start()
                 await started(bench, start)
+                await engine.hurry(run)
         async with engine.worker():
             await started(bench, 4)
             await engine.interrupt(run)
