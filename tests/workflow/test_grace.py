@@ -143,7 +143,7 @@ async def test_i4_an_approval_that_was_taken_back_is_never_redeemed(
         assert (withdrawn.payload["by"], withdrawn.payload["decision_id"]) == ("ann", "d-ann")
 
 
-async def test_i2_i5_i6_an_approved_call_starts_after_its_grace_whoever_works(
+async def test_i2_i5_i6_an_approved_call_starts_after_its_grace_and_a_stop(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """I2: it runs once, and not before the instant that the answer to the decision names, though a worker stops meanwhile.
