@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 import sqlite3
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -48,24 +49,20 @@ class Office:
         self.key = home / "keys" / "key"
         self.public = ""
 
+    @cached_property
+    def plain(self) -> Path:
+        """The package as it is by default."""
+        return self.package()
+
     @property
     def env(self) -> dict[str, str]:
         return dict(zip(KEY_VARIABLES, (str(self.key), str(self.home / "heads.jsonl")), strict=True))
 
     def package(self, *words: str, data: Path | None = None, code: int = 0, name: str = "evidence.json") -> Path:
-        file = self.home / name
+        file, source = self.home / name, data or self.data
         turngate(
-            "evidence",
-            "--from",
-            "1h",
-            "-o",
-            str(file),
-            *words,
-            "--data-dir",
-            str(data or self.data),
-            code=code,
-            **self.env,
-        )
+            "evidence", "--from", "1h", "-o", str(file), *words, "--data-dir", str(source), code=code, **self.env
+        )  # fmt: skip
         return file
 
 
@@ -107,7 +104,7 @@ def read(file: Path) -> dict[str, Any]:
 
 def test_the_counts_agree_and_the_package_verifies(office: Office) -> None:
     """Rows and log are counted apart and agree; the package verifies without a store, and against an export of the log."""
-    file = office.package("--page", str(office.home / "page.html"))
+    file = office.plain
     document = read(file)
     counts = document["counts"]
     assert counts["from_events"] == counts["from_rows"]
@@ -127,9 +124,9 @@ def test_the_counts_agree_and_the_package_verifies(office: Office) -> None:
 
 def test_the_sample_is_drawn_alike_by_anyone(office: Office) -> None:
     """The same period gives the same sample, a part of a larger one; another seed gives another order."""
-    of_four = [each["request_id"] for each in read(office.package())["sample"]["requests"]]
-    seeded = read(office.package("--seed", "dice", "--sample", "4"))["sample"]
-    again = read(office.package("--seed", "dice", "--sample", "2"))["sample"]["requests"]
+    of_four = [each["request_id"] for each in read(office.plain)["sample"]["requests"]]
+    seeded = read(office.package("--seed", "dice", "--sample", "4", name="seeded.json"))["sample"]
+    again = read(office.package("--seed", "dice", "--sample", "2", name="seeded.json"))["sample"]["requests"]
     assert [each["request_id"] for each in again] == [each["request_id"] for each in seeded["requests"]][:2]
     assert seeded["seed_was_given"]
     assert len(of_four) == 4
@@ -137,7 +134,7 @@ def test_the_sample_is_drawn_alike_by_anyone(office: Office) -> None:
 
 def test_erased_content_is_shown_as_erased_with_its_reason(office: Office) -> None:
     """Of an erased request the package has no content, and says who erased it and why."""
-    sample = read(office.package())["sample"]["requests"]
+    sample = read(office.plain)["sample"]["requests"]
     [erased] = [each for each in sample if each["erased"]]
     assert "asked for" in erased["erased"]
     assert erased["row"] is None
@@ -148,7 +145,7 @@ def test_erased_content_is_shown_as_erased_with_its_reason(office: Office) -> No
 def test_a_hostile_value_is_only_text_on_the_page(office: Office) -> None:
     """Markup, a bidi override and an escape sequence of an agent's arguments are text on the page, and it loads nothing."""
     page = office.home / "hostile.html"
-    office.package("--page", str(page))
+    office.package("--page", str(page), name="with_a_page.json")
     text = page.read_text()
     assert "<script" not in text
     assert "\u202e" not in text
@@ -175,7 +172,7 @@ def _edit(document: dict[str, Any], place: str) -> None:
 @pytest.mark.parametrize("place", ["count", "content", "exception", "event"])
 def test_i15_a_changed_package_does_not_verify(office: Office, place: str) -> None:
     """Whatever is changed, the signature is wrong; a forger with another key is not trusted."""
-    document = read(office.package())
+    document = read(office.plain)
     _edit(document, place)
     forged = office.home / "forged.json"
     forged.write_text(json.dumps(document))
@@ -248,7 +245,7 @@ def _misstate(document: dict[str, Any], part: str) -> None:
 )
 def test_i15_the_signer_cannot_misstate_what_the_log_shows(office: Office, part: str, problem: str) -> None:
     """Each section that events alone lead to is made again from an export, whatever the signature says."""
-    document = read(office.package())
+    document = read(office.plain)
     assert document["policy_changes"]
     log = office.home / "log.jsonl"
     turngate("audit", "export", "-o", str(log), "--data-dir", str(office.data))
@@ -261,10 +258,10 @@ def test_i15_the_signer_cannot_misstate_what_the_log_shows(office: Office, part:
 def test_a_chosen_seed_is_pointed_out(office: Office) -> None:
     """Someone who chose the seed may have tried many, until the sample was as they liked."""
     page = office.home / "chosen.html"
-    chosen, drawn = office.package("--seed", "dice", "--page", str(page)), page.read_text()
+    chosen, drawn = office.package("--seed", "dice", "--page", str(page), name="chosen.json"), page.read_text()
     assert "chose it" in drawn
     assert "its maker chose" in turngate("evidence", "verify", str(chosen), "--key", office.public)[1]
-    unchosen = office.package("--page", str(page))
+    unchosen = office.package("--page", str(page), name="unchosen.json")
     assert "chose it" not in page.read_text()
     assert "its maker chose" not in turngate("evidence", "verify", str(unchosen), "--key", office.public)[1]
 
@@ -272,7 +269,7 @@ def test_a_chosen_seed_is_pointed_out(office: Office) -> None:
 @pytest.mark.parametrize("place", ["content", "event"])
 def test_i15_the_signer_cannot_change_what_the_log_has_digests_of(office: Office, place: str) -> None:
     """Even signed again with the deployment's own key, content that the log has no digest of is found."""
-    document = read(office.package())
+    document = read(office.plain)
     _edit(document, place)
     forged = _resigned(office, document)
     message = turngate("evidence", "verify", str(forged), "--key", office.public, code=1)[1]
