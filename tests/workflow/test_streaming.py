@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -222,14 +221,12 @@ async def test_an_interrupt_cuts_the_stream_at_once(client: Client, sqlite: Data
     """The provider's connection is closed long before its response ends, and watchers learn that the words are void."""
     with serving_provider() as provider:
         provider.stream(chunk({"content": "Let me "}), chunk({"content": "think"}), hang=True)
-        model = OpenAICompatibleModel(provider.base_url, None, "m", timeout=30)
+        model = OpenAICompatibleModel(provider.base_url, None, "m", timeout=3_600)
         async with stack(client, sqlite, model=model) as engine:
             run = await engine.start()
             await until_stored(sqlite, run, "think")
-            began = time.monotonic()
             await engine.interrupt(run)
-            assert await asyncio.to_thread(provider.client_left.wait, 60)
-            assert time.monotonic() - began < 20, "not because the model's own time was over"
+            assert await asyncio.to_thread(provider.client_left.wait, 300), "the model's own time is an hour"
             assert (await engine.ended(run)).status == "interrupted"
             assert len(await engine.history(run)) == 1
             left = await stored_deltas(sqlite, run)
@@ -272,7 +269,7 @@ async def test_streamed_or_not_the_same_is_stored(client: Client, sqlite: Databa
         return "seen"
 
     text = (
-        '{"responses": [{"text": "I look at it.", "reasoning": "Where?", "stream_seconds": 1, '
+        '{"responses": [{"text": "I look at it.", "reasoning": "Where?", "stream_seconds": 0.1, '
         '"calls": [{"tool": "look"}]}, {"text": "It is there."}]}'
     )
     async with stack(client, sqlite, look, model=ScriptedModel.from_text(text, "test"), working=False) as engine:

@@ -76,23 +76,25 @@ async def results_of(client: Client, database: Database, kit: Toolkit, *calls: A
 # Names
 
 
-async def test_namespaced_kits_run_under_their_names_only(client: Client, sqlite: Database) -> None:
-    """Two kits that both say ``search`` live beside each other; the bare name is an unknown tool, and both are named."""
-    kit = Toolkit.compose(
-        Toolkit.namespace("geo", Toolkit.of(searching("geo"))), Toolkit.namespace("web", Toolkit.of(searching("web")))
-    )
-    geo, web, bare = await results_of(client, sqlite, kit, *searches("geo__search", "web__search", "search"))
-    assert (geo, web) == (Ok(value={"value": "geo:lisbon"}), Ok(value={"value": "web:lisbon"}))
+async def test_a_tool_runs_under_its_name_only(client: Client, sqlite: Database) -> None:
+    """Two kits that both say ``search`` live beside each other; the bare name is an unknown tool, and both are named.
+
+    A server's list may repeat a name: the last tool counts, at the position of the first. A file tool in a run without a
+    directory says to the model, and to people who open the run, how it gets one.
+    """
+    geo, web = [Toolkit.namespace(each, Toolkit.of(searching(each))) for each in ("geo", "web")]
+    listed = Toolkit.from_list([searching("first").renamed("find"), read_file, searching("last").renamed("find")])
+    assert listed.names == ["find", "read_file"]
+    calls = [*searches("geo__search", "web__search", "find", "search"), call("read_file", '{"path": "a.txt"}', "a")]
+    *found, bare, read = await results_of(client, sqlite, Toolkit.compose(geo, web, listed), *calls)
+    assert found == [Ok(value={"value": f"{each}:lisbon"}) for each in ("geo", "web", "last")]
     assert bare.kind == "unknown_tool"
     assert "geo__search, web__search" in bare.reason
-
-
-async def test_of_a_list_the_last_tool_of_a_name_runs(client: Client, sqlite: Database) -> None:
-    """A server's list may repeat a name: the last tool counts, at the position of the first."""
-    other = searching("other").renamed("other")
-    kit = Toolkit.from_list([searching("first"), other, searching("last")])
-    assert kit.names == ["search", "other"]
-    assert await results_of(client, sqlite, kit, *searches("search")) == [Ok(value={"value": "last:lisbon"})]
+    assert isinstance(read, Failure)
+    assert (read.kind, read.reason) == (
+        "execution_error",
+        "'read_file' did not run: this tool needs a workspace: start the run with one (`--workspace DIR`)",
+    )
 
 
 # Middleware
@@ -212,42 +214,33 @@ async def test_middleware_may_answer_fail_and_change(client: Client, sqlite: Dat
     assert sorted(bench.looked) == ["other", "twice", "twice"]  # a ``read`` may be run again
 
 
-async def test_i3_middleware_does_not_start_a_once_handler_twice(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """I3 holds for middleware too: a retry around a ``once`` tool is refused, and a person is asked what the first start did."""
+async def test_i2_i3_middleware_is_inside_the_gate(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I2: it sees nothing that no person approved: a rejected call reaches neither it nor the handler; both see an edited one.
+
+    I3: a retry around a ``once`` tool is refused, and a person is asked what the first start did.
+    """
 
     async def retrying(_invocation: Invocation, proceed: Proceed) -> Any:
         await proceed()
         return await proceed()
 
-    kit = Toolkit.of(replace(bench.pay, ask=False)).wrap(retrying)
-    model = ListModel(says(call("pay", '{"cents": 5}', "c1")), says("Done."))
-    async with stack(client, sqlite, model=model, toolkit=kit) as engine:
+    trace = Trace()
+    pay_again = replace(bench.pay, ask=False).renamed("pay_again")
+    kit = Toolkit.compose(Toolkit.of(bench.pay).wrap(trace.named("audit")), Toolkit.of(pay_again).wrap(retrying))
+    calls = [
+        call("pay", '{"cents": 1}', "c1"),
+        call("pay", '{"cents": 2}', "c2"),
+        call("pay_again", '{"cents": 5}', "c3"),
+    ]
+    async with stack(client, sqlite, model=ListModel(says(*calls), says("Done.")), toolkit=kit) as engine:
         run = await engine.start()
+        await engine.decide(await engine.request_about(run, "c1"), "reject")
+        await engine.decide(await engine.request_about(run, "c2"), "edit", args='{"cents": 20}')
         await engine.decide(await engine.request(run, kind="outcome"), "respond", outcome="tell_model")
         await engine.ended(run)
-        result = (await engine.results(run))["c1"]
-    assert (result.kind, bench.paid) == ("unknown", [5])
-
-
-async def test_i2_middleware_sees_nothing_that_no_person_approved(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """I2: middleware is inside the gate, with the handler; a rejected call reaches neither, and both see an edited call."""
-    trace = Trace()
-    kit = Toolkit.of(bench.pay).wrap(trace.named("audit"))
-    model = ListModel(says(call("pay", '{"cents": 1}', "c1"), call("pay", '{"cents": 2}', "c2")), says("Done."))
-    async with stack(client, sqlite, model=model, toolkit=kit) as engine:
-        run = await engine.start()
-        for _ in range(2):
-            request = await engine.request(run)
-            if request.tool_call_id == "c1":
-                await engine.decide(request, "reject")
-            else:
-                await engine.decide(request, "edit", args='{"cents": 20}')
-        await engine.ended(run)
+        result = (await engine.results(run))["c3"]
     assert trace.seen == [("audit", "pay", Amount(cents=20), "c2"), ("audit", {"paid": 20})]
+    assert (result.kind, sorted(bench.paid)) == ("unknown", [5, 20])
 
 
 # Swapped and supplied handlers
@@ -490,13 +483,3 @@ async def test_a_tool_of_raw_json_schema_at_work(client: Client, sqlite: Databas
     assert results["c4"] == Ok(value={"ordered": 3})
     assert sorted(each["count"] for each in received) == [2, 3, 13]
     assert {"count": 3, "at": "noon"} in received
-
-
-async def test_a_file_tool_without_a_workspace_says_the_fix(client: Client, sqlite: Database) -> None:
-    """The run has no directory: the model, and people who open the run, read how it gets one."""
-    [read] = await results_of(client, sqlite, Toolkit.of(read_file), call("read_file", '{"path": "a.txt"}', "a"))
-    assert isinstance(read, Failure)
-    assert (read.kind, read.reason) == (
-        "execution_error",
-        "'read_file' did not run: this tool needs a workspace: start the run with one (`--workspace DIR`)",
-    )
