@@ -86,8 +86,8 @@ async def test_a_tool_runs_under_its_name_only(client: Client, sqlite: Database)
     listed = Toolkit.from_list([searching("first").renamed("find"), read_file, searching("last").renamed("find")])
     assert listed.names == ["find", "read_file"]
     calls = [*searches("geo__search", "web__search", "find", "search"), call("read_file", '{"path": "a.txt"}', "a")]
-    *found, bare, read = await results_of(client, sqlite, Toolkit.compose(geo, web, listed), *calls)
-    assert found == [Ok(value={"value": f"{each}:lisbon"}) for each in ("geo", "web", "last")]
+    *results, bare, read = await results_of(client, sqlite, Toolkit.compose(geo, web, listed), *calls)
+    assert results == [Ok(value={"value": f"{each}:lisbon"}) for each in ("geo", "web", "last")]
     assert bare.kind == "unknown_tool"
     assert "geo__search, web__search" in bare.reason
     assert isinstance(read, Failure)

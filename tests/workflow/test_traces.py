@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 from opentelemetry import trace
-from support.engine.stack import OPERATOR, STARTER, Cast, Script, Stack, call, says, stack, until
+from sqlalchemy import update
+from support.engine.stack import OPERATOR, STARTER, Cast, ListModel, Script, Stack, call, says, stack, until
 from support.engine.tools import Bench
 from support.servers.notification_receivers import receiving, webhook_channel
-from support.servers.otlp_collector import Collector, collecting
+from support.servers.otlp_collector import Collector, Span, collecting
 from temporalio.client import Client
 
 from turngate import Agent, Toolkit, sub_agent, tool
@@ -31,12 +32,13 @@ from turngate.store.clock import from_text
 from turngate.store.database import Database
 from turngate.store.events import deliveries, events, traces
 from turngate.store.runs import runs
+from turngate.store.tables import trace_export
 from turngate.wire.orders import ForkOrder
 
 OUTSIDE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 DECIDED_IN = "00-11111111111111111111111111111111-2222222222222222-01"
 PAY = says("Secret thoughts.", call("pay", '{"cents": 47110815}', "p"))
-WAIT_SECONDS = 0.2
+WAIT_SECONDS = 0.02
 SOON = timedelta(milliseconds=50)
 
 
@@ -75,12 +77,29 @@ async def test_one_trace_has_the_run_its_waits_its_tools_and_its_answer(
 ) -> None:
     """Below the caller's span; every parent is there; the wait has its length, its decider under a pseudonym, and a link.
 
-    Neither an argument nor a word of the conversation is in any of it.
+    Neither an argument nor a word of the conversation is in any of it. Arguments, results, the model's words and the
+    person's name are there when they are wanted.
     """
     caller = replace(STARTER, traceparent=read_traceparent(OUTSIDE))
-    async with stack(client, database, bench.pay, model=Script(PAY, says("All paid."))) as engine, exporting(database):
-        run = await paid(engine, by=caller)
-        whole = await collector.one("invoke_agent agent")
+    async with stack(client, database, bench.pay, model=Script(PAY, says("All paid."))) as engine:
+        async with exporting(database):
+            run = await paid(engine, by=caller)
+            whole = await collector.one("invoke_agent agent")
+        require_one_trace(collector, run, whole)
+        collector.received.clear()
+        async with database.write() as conn:
+            await conn.execute(update(trace_export).values(last_seq=0))  # once more from the beginning
+        async with exporting(database, with_content=True, with_names=True):
+            await collector.one("invoke_agent agent")
+    (paying,), (wait,) = collector.named("execute_tool pay"), collector.named("wait for approval")
+    assert paying.attributes["gen_ai.tool.call.arguments"] == '{"cents": 47110815}'
+    assert "47110815" in paying.attributes["gen_ai.tool.call.result"]
+    assert wait.attributes["turngate.request.decided_by"] == "operator"
+    assert "Secret thoughts." in collector.named("chat")[0].attributes["gen_ai.output.messages"]
+
+
+def require_one_trace(collector: Collector, run: runs.Run, whole: Span) -> None:
+    """Each span is where it belongs, as long as it took, and without content."""
     own = RunTrace.of(run.id, run.traceparent)
     assert {span.trace_id for span in collector.received} == {"4bf92f3577b34da6a3ce929d0e0e4736"}
     assert (whole.span_id, whole.parent_id) == (own.run.span_id, "00f067aa0ba902b7")
@@ -116,23 +135,6 @@ async def test_one_trace_has_the_run_its_waits_its_tools_and_its_answer(
     assert collector.resources[0]["service.name"] == "turngate"
 
 
-async def test_content_and_names_are_there_when_they_are_wanted(
-    client: Client, sqlite: Database, bench: Bench, collector: Collector
-) -> None:
-    """Arguments, results, the model's words and the person's name."""
-    async with (
-        stack(client, sqlite, bench.pay, model=Script(PAY, says("All paid."))) as engine,
-        exporting(sqlite, with_content=True, with_names=True),
-    ):
-        await paid(engine)
-        await collector.one("invoke_agent agent")
-    (paying,), (wait,) = collector.named("execute_tool pay"), collector.named("wait for approval")
-    assert paying.attributes["gen_ai.tool.call.arguments"] == '{"cents": 47110815}'
-    assert "47110815" in paying.attributes["gen_ai.tool.call.result"]
-    assert wait.attributes["turngate.request.decided_by"] == "operator"
-    assert "Secret thoughts." in collector.named("chat")[0].attributes["gen_ai.output.messages"]
-
-
 async def test_sub_agents_are_in_the_trace_and_forks_are_linked(
     client: Client, sqlite: Database, bench: Bench, collector: Collector
 ) -> None:
@@ -157,10 +159,13 @@ async def test_sub_agents_are_in_the_trace_and_forks_are_linked(
     assert collector.orphans() == []
 
 
-async def test_the_execution_is_the_current_span_of_a_handler(
+async def test_a_failed_request_has_a_span_and_a_handler_is_in_that_of_its_execution(
     client: Client, sqlite: Database, collector: Collector
 ) -> None:
-    """What a handler calls is below the execution: an app's own spans, and MCP servers, which get its name."""
+    """A request to a model that fails has its class, without its words; the answer that counts is in the step.
+
+    What a handler calls is below the execution: an app's own spans, and MCP servers, which get its name.
+    """
     seen: list[str] = []
 
     @tool(effect="read", ask=False)
@@ -170,14 +175,20 @@ async def test_the_execution_is_the_current_span_of_a_handler(
         seen.append(f"{at.trace_id:032x}-{at.span_id:016x}-{at.trace_flags:02x}")
         return "here"
 
-    model = Script(says(call("where", "{}", "w")), says("Done."))
+    overload = ModelError("secret overload", error_class="overloaded", retryable=True, retry_after_seconds=0.01)
+    model = ListModel(overload, says(call("where", "{}", "w")), says("Done."))
     async with stack(client, sqlite, where, model=model, working=False) as engine:
         engine.engine = replace(engine.engine, tracing=CurrentSpans(TraceSampler(provider().sampler)))
         async with engine.worker(), exporting(sqlite):
-            await engine.ended(await engine.start())
+            run = await engine.ended(await engine.start())
             await collector.one("invoke_agent")
     (execution,) = collector.named("execute_tool where")
     assert seen == [f"{execution.trace_id}-{execution.span_id}-01"]
+    failed, *answered = collector.named("chat")
+    assert (failed.failed, failed.attributes["error.type"]) == (True, "overloaded")
+    assert [each.failed for each in answered] == [False, False]
+    assert failed.parent_id == RunTrace.of(run.id, None).run.span_id
+    assert b"secret" not in b"".join(collector.bodies)
 
 
 async def test_a_webhook_names_the_span_that_it_is_about(
@@ -211,65 +222,33 @@ async def _listening(database: Database) -> bool:
         return None not in [await deliveries.cursor(conn, name) for name in ("ops", "plain")]
 
 
-async def test_a_request_to_a_model_that_fails_has_a_span(
-    client: Client, sqlite: Database, collector: Collector
-) -> None:
-    """With its class, without its words; the answer that counts is in the step."""
-    failing: list[Any] = [
-        ModelError("secret overload", error_class="overloaded", retryable=True, retry_after_seconds=0.01)
-    ]
+async def test_each_span_is_exported_once(client: Client, sqlite: Database, bench: Bench, collector: Collector) -> None:
+    """A collector that is away or slow delays no one: the run ends as ever, and so does the process in the middle of an export.
 
-    async def line(_request: Any) -> Any:
-        if failing:
-            raise failing.pop()
-        return says("Done.")
-
-    async with stack(client, sqlite, model=Script(line)) as engine, exporting(sqlite):
-        run = await engine.ended(await engine.start())
-        await collector.one("invoke_agent")
-    failed, answered = collector.named("chat")
-    assert failed.failed
-    assert failed.attributes["error.type"] == "overloaded"
-    assert not answered.failed
-    assert failed.parent_id == RunTrace.of(run.id, None).run.span_id
-    assert b"secret" not in b"".join(collector.bodies)
-
-
-async def test_a_collector_that_is_away_or_slow_delays_no_one(
-    client: Client, sqlite: Database, bench: Bench, collector: Collector
-) -> None:
-    """The run ends as ever, stopping takes a moment, and the spans come when the collector is back: all, and once."""
+    When the collector is back, one of two processes holds the export; the other takes it over when that one has ended.
+    """
     collector.status = 503
-    model = Script(PAY, says("All paid."))
-    async with stack(client, sqlite, bench.pay, model=model) as engine:
+
+    async def is_held_up() -> bool:
+        return collector.held_up > 0
+
+    async with stack(client, sqlite, bench.pay, model=Script(PAY, says("All paid."))) as engine:
         async with exporting(sqlite):
             await paid(engine)
-        began = asyncio.get_running_loop().time()
-        collector.status, collector.delay = 200, 20.0
-        async with exporting(sqlite):
-            await asyncio.sleep(0.3)
-            began = asyncio.get_running_loop().time()
-        assert asyncio.get_running_loop().time() - began < 2, "an export in flight delays the end"
+        collector.status, collector.delay = 200, 100.0
+        async with asyncio.timeout(90):
+            async with exporting(sqlite):
+                await until(is_held_up, "export in flight")
         collector.delay = 0.0
         assert not collector.received
         async with exporting(sqlite):
-            await collector.one("invoke_agent")
-    assert len(collector.received) == len(collector.spans) == 7
-    assert collector.orphans() == []
-
-
-async def test_two_processes_export_each_span_once(
-    client: Client, sqlite: Database, bench: Bench, collector: Collector
-) -> None:
-    """One of them holds the export; the other takes it over when that one has ended."""
-    async with stack(client, sqlite, bench.pay, model=Script(PAY, says("All paid."))) as engine, exporting(sqlite):
-        async with exporting(sqlite):
-            await paid(engine)
-            await collector.one("invoke_agent")
-            await until(partial(_all_exported, sqlite), "note of what was sent")
-        second = await paid(engine)
-        await collector.one("invoke_agent", second.id)
+            async with exporting(sqlite):
+                await collector.one("invoke_agent")
+                await until(partial(_all_exported, sqlite), "note of what was sent")
+            second = await paid(engine)
+            await collector.one("invoke_agent", second.id)
     assert len(collector.received) == len(collector.spans) == 14
+    assert collector.orphans() == []
 
 
 async def test_traces_that_are_switched_on_while_a_run_waits_are_of_one_trace(
@@ -282,6 +261,7 @@ async def test_traces_that_are_switched_on_while_a_run_waits_are_of_one_trace(
         async with engine.worker():
             run = await engine.start("Pay.", by=caller)
             request = await engine.request(run)
+            await engine.idle(run)
         async with exporting(sqlite, all_of_it=False), engine.worker():
             await until(partial(_all_exported, sqlite), "beginning of the export")
             await engine.decide(request, "approve")

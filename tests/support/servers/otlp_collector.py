@@ -36,11 +36,15 @@ class Span:
 
 @dataclass
 class Collector:
-    """``status``: what it answers. ``delay``: seconds before each answer. ``bodies``: whatever came."""
+    """``status``: what it answers. ``delay``: seconds before each answer. ``bodies``: whatever came.
+
+    ``held_up``: how many answers were ever delayed.
+    """
 
     port: int = 0
     status: int = 200
     delay: float = 0.0
+    held_up: int = 0
     received: list[Span] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
     refused: int = 0
@@ -94,7 +98,9 @@ def collecting() -> Iterator[Collector]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
-            time.sleep(collector.delay)
+            if collector.delay:
+                collector.held_up += 1
+                time.sleep(collector.delay)
             if collector.status == 200:
                 collector.bodies.append(body)
                 for resource, span in _read(body):
