@@ -21,6 +21,7 @@ import structlog
 from argon2 import PasswordHasher
 from httpx._transports import default as transports
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from temporalio.client import Client
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -54,6 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(ForkedWorkers(config, config.option.forks))
     if "not exhaustive" in config.option.markexpr:
         settings.load_profile("fewer")
+        # It would parse all of turngate for constants to try.
+        providers._get_local_constants = lambda: providers._local_constants
 
 
 # How long an example takes depends on how busy the machine is, not on the code under test.
@@ -66,6 +69,11 @@ ENGINE_TESTS = {"api", "bridges", "evals", "frontends", "workflow"}
 INVARIANT = re.compile(r"test(_i[0-9]+)+_")
 
 
+def folder_of(item: pytest.Item) -> str:
+    """Return the folder of tests that a test is in."""
+    return item.nodeid.removeprefix("tests/").partition("/")[0]
+
+
 @pytest.hookimpl(tryfirst=True)  # before the cases are shuffled
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark all cases of an engine test but its first as exhaustive: `make test` leaves them out.
@@ -73,7 +81,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     The first is on SQLite. A test of an invariant keeps the first on each database, and can't be exhaustive as a whole. A test
     that is ``ALSO_ENCRYPTED`` keeps that case. The store's own tests (``unit/store``) all run on both databases.
     """
-    tests = Path(__file__).parent
     known: set[tuple[str, bool, bool]] = set()
     for item in items:
         is_invariant = INVARIANT.match(item.name) is not None
@@ -83,7 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             )
         name, _, cases = item.nodeid.partition("[")
         case = name, is_invariant and "postgresql" in item.name, "encrypted" in cases
-        if case in known and item.path.relative_to(tests).parts[0] in ENGINE_TESTS:
+        if case in known and folder_of(item) in ENGINE_TESTS:
             item.add_marker(pytest.mark.exhaustive)
         known.add(case)
 
@@ -101,14 +108,12 @@ STARTS_PROGRAMS = {"chaos", "e2e"}
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Keep the objects that stay out of every later garbage collection, which would take a tenth of an engine test's time.
+    """Keep the objects that stay out of every garbage collection, which would take a tenth of an engine test's time.
 
     Programs of all workers are forked from one process, which is started before them.
     """
-    folders = {item.path.relative_to(Path(__file__).parent).parts[0] for item in session.items}
-    if folders & STARTS_PROGRAMS and not session.config.option.collectonly:
+    if {folder_of(item) for item in session.items} & STARTS_PROGRAMS and not session.config.option.collectonly:
         forked_programs.prepare()
-    gc.collect()
     gc.freeze()
 
 
