@@ -1,7 +1,7 @@
 """The loop's guards and the choice of a model, with three providers' own bytes, each on a loopback server.
 
 Scripted models cover every case of each guard: test_budgets.py, test_shared_budgets.py, test_no_progress.py,
-test_malformed_output.py, test_model_routing.py. Here: that what providers send reaches them.
+test_malformed.py, test_model_routing.py. Here: that what providers send reaches them.
 """
 
 from __future__ import annotations

@@ -207,25 +207,6 @@ async def are_settled(engine: Stack, run: runs.Run, *call_ids: str) -> bool:
 
 
 @pytest.mark.exhaustive
-async def test_it_is_asked_again_as_often_as_it_changes(client: Client, sqlite: Database) -> None:
-    """Every approval is for the state at its time, even if the state has changed back by then."""
-    world = World(1)
-    async with stack(client, sqlite, world.tool(), model=paying()) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        for balance in (2, 1, 2):
-            world.balance = balance
-            await engine.decide(request, "approve")
-            request = await another_request(engine, run, request)
-            assert world.paid == []
-        assert "it was 1, and is now 2" in request.reason
-        await engine.decide(request, "approve")
-        await engine.ended(run)
-        assert world.paid == [5]
-        assert len(await requests_of(engine, run)) == 4
-
-
-@pytest.mark.exhaustive
 async def test_an_edited_call_depends_on_other_things(client: Client, database: Database) -> None:
     """What the person saw must still be so when an edited call starts; if not, they see what the edited call depends on."""
     accounts = {5: "full", 7: "empty"}
