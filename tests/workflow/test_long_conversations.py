@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from types import ModuleType
-from typing import Any
 
 import pytest
 from support.engine.stack import ListModel, call, says, stack
+from support.stores.sql_census import SqlCensus
 from temporalio.client import Client
 
 from turngate import Hooks, Limits, RunScope, tool
@@ -17,7 +16,6 @@ from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import Message
 from turngate.domain.tools.tool import Tool
 from turngate.store.database import Database
-from turngate.store.runs import messages, summaries
 from turngate.toolkits.context import KeepRecent
 
 
@@ -72,28 +70,26 @@ async def sent(client: Client, database: Database, *hooks: Hooks) -> list[list[M
     return [list(request.messages) for request in model.seen[5:]]
 
 
-async def test_i8_a_step_loads_what_its_agent_sends(
-    client: Client, sqlite: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def walks(census: SqlCensus) -> dict[str, int]:
+    """How often a conversation was walked: as a whole, to its newest messages, or to its first one."""
+    statements = [each for transaction in census.of_product for each in transaction.statements]
+    return dict(
+        Counter(
+            "newest" if ":newest" in each else "first" if each.endswith("path.parent_id IS NULL") else "whole"
+            for each in statements
+            if each.startswith("WITH RECURSIVE path(")
+        )
+    )
+
+
+async def test_i8_a_step_loads_what_its_agent_sends(client: Client, sqlite: Database) -> None:
     """I8: the same messages are sent whether the whole is loaded or only the newest, and then no path is walked whole."""
-    walks: Counter[str] = Counter()
-
-    def count(module: ModuleType, name: str) -> None:
-        walk = getattr(module, name)
-
-        async def counted(*args: Any, newest: int | None = None) -> Any:
-            walks[name if newest is None else f"{name} {newest}"] += 1
-            return await walk(*args, **({} if newest is None else {"newest": newest}))
-
-        monkeypatch.setattr(module, name, counted)
-
-    for module, name in ((messages, "path_to"), (messages, "root_of"), (summaries, "path_after_cut")):
-        count(module, name)
-    whole = await sent(client, sqlite, LooksAtAll(3))
-    assert walks == {"path_after_cut": 11}
-    walks.clear()
-    bounded = await sent(client, sqlite, Watches(), KeepRecent(3))
-    assert walks == {"path_after_cut 3": 11, "root_of": 2}, "the first message is looked for once in a run"
+    with SqlCensus(sqlite) as census:
+        whole = await sent(client, sqlite, LooksAtAll(3))
+    assert walks(census) == {"whole": 11}
+    with SqlCensus(sqlite) as census:
+        bounded = await sent(client, sqlite, Watches(), KeepRecent(3))
+    assert walks(census) == {"newest": 11, "first": 2}, "the first message is looked for once in a run"
     assert [_shape(request) for request in bounded] == [_shape(request) for request in whole]
     assert all(is_reconciled(request) for request in bounded)
 
