@@ -74,10 +74,14 @@ async def test_i9_a_provider_tool_is_sent_as_its_author_wrote_it_and_never_runs_
             assert await requests.of_run(conn, run.id) == []
 
 
-async def test_a_provider_tool_that_the_provider_cannot_run_fails_the_run(
+async def test_i2_a_provider_tool_runs_only_where_the_provider_and_policy_let_it(
     client: Client, sqlite: Database, provider: FakeProvider
 ) -> None:
-    """It is never dropped in silence: at once, before anything is sent, the run fails and names tool and provider."""
+    """A tool that the provider can't run is never dropped in silence: before anything is sent, the run fails and names both.
+
+    I2: one that policy denies or would ask about is not offered, since no one could be asked before the provider runs it; a
+    missing entry does not matter then. A script takes any, so a demo of an agent with provider tools runs.
+    """
     async with asking(client, sqlite, provider, FOREIGN) as engine:
         run = await engine.ended(await engine.start())
         assert (run.status, run.error_class) == ("failed", "configuration")
@@ -85,24 +89,15 @@ async def test_a_provider_tool_that_the_provider_cannot_run_fails_the_run(
             assert named in run.reason
         assert provider.requests == []
         assert "model.retrying" not in [event.type for event in await engine.events(run)]
-
-
-@pytest.mark.parametrize("verdict", ["deny", "ask"])
-async def test_i2_a_provider_tool_that_policy_does_not_allow_is_not_offered(
-    client: Client, sqlite: Database, provider: FakeProvider, verdict: VerdictKind
-) -> None:
-    """I2: no one could be asked before the provider runs it; a missing entry does not matter then."""
-    provider.answer(completion("I cannot search."))
-    policy = Policy(rule=[Rule(name="no-web", verdict=verdict, tools=["web_search", "code_runner"])])
-    async with asking(client, sqlite, provider, SEARCH, FOREIGN, policy=policy) as engine:
-        assert (await engine.ended(await engine.start())).status == "completed"
-        assert "tools" not in provider.requests[0].body
-
-
-async def test_the_scripted_model_takes_any_provider_tool(client: Client, sqlite: Database) -> None:
-    """A script plays on whatever is offered, so a demo of an agent with provider tools runs."""
-    model = ScriptedModel.from_text("responses: [{text: Hello.}]", "test")
-    async with stack(client, sqlite, SEARCH, FOREIGN, model=model) as engine:
+    verdicts: tuple[VerdictKind, ...] = ("deny", "ask")
+    for verdict in verdicts:
+        rule = Rule(name="no-web", verdict=verdict, tools=["web_search", "code_runner"])
+        provider.answer(completion("I cannot search."))
+        async with asking(client, sqlite, provider, SEARCH, FOREIGN, policy=Policy(rule=[rule])) as engine:
+            assert (await engine.ended(await engine.start())).status == "completed"
+            assert "tools" not in provider.requests[-1].body, verdict
+    scripted = ScriptedModel.from_text("responses: [{text: Hello.}]", "test")
+    async with stack(client, sqlite, SEARCH, FOREIGN, model=scripted) as engine:
         assert (await engine.ended(await engine.start())).status == "completed"
 
 

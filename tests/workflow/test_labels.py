@@ -122,6 +122,25 @@ async def test_i13_a_run_is_found_by_its_labels(client: Client, sqlite: Database
         whole = described + b"".join(each.SerializeToString() for each in await history_events(engine, run.id))
         assert b"zelda" not in whole.lower()
         assert b"person-" in whole
+        await switched_off_each_alone(engine)
+
+
+async def switched_off_each_alone(engine: Stack) -> None:
+    """Start runs without search attributes, priority or fairness: only that is missing, also of what a person decided."""
+    gateway(engine, search_attributes=False, priority=False)
+    run = await engine.start()
+    assert await labelled(engine, run.id) == {}
+    assert await priority_of(engine, run.id) == Priority(fairness_key="agent")
+    await engine.decide(await engine.request(run), "approve")
+    assert (await engine.ended(run)).status == "completed"
+    assert await priorities_of(engine, run.id, "run_tool") == [0]
+    gateway(engine, fairness=False)
+    run = await engine.start()
+    assert (await labelled(engine, run.id))["agent"] == "agent"
+    assert await priority_of(engine, run.id) == Priority(priority_key=ATTENDED)
+    await engine.interrupt(run)
+    assert (await engine.ended(run)).status == "interrupted"
+    assert await priorities_of(engine, run.id, "read_control") == [DECIDED]
 
 
 async def test_a_sub_agent_inherits_and_tells_what_differs(client: Client, sqlite: Database, bench: Bench) -> None:
@@ -193,25 +212,6 @@ async def test_a_fire_hands_its_labels_on(client: Client, sqlite: Database, benc
             run = await runs.get(conn, run_id)
         assert run is not None
         await engine.ended(run)
-
-
-async def test_switches_switch_off_each_alone(client: Client, sqlite: Database, bench: Bench) -> None:
-    """Without search attributes, priority or fairness: only that is missing, also of what a person decided."""
-    async with stack(client, sqlite, bench.pay, model=Script(says("I pay.", PAY), says("Done."))) as engine:
-        gateway(engine, search_attributes=False, priority=False)
-        run = await engine.start()
-        assert await labelled(engine, run.id) == {}
-        assert await priority_of(engine, run.id) == Priority(fairness_key="agent")
-        await engine.decide(await engine.request(run), "approve")
-        assert (await engine.ended(run)).status == "completed"
-        assert await priorities_of(engine, run.id, "run_tool") == [0]
-        gateway(engine, fairness=False)
-        run = await engine.start()
-        assert (await labelled(engine, run.id))["agent"] == "agent"
-        assert await priority_of(engine, run.id) == Priority(priority_key=ATTENDED)
-        await engine.interrupt(run)
-        assert (await engine.ended(run)).status == "interrupted"
-        assert await priorities_of(engine, run.id, "read_control") == [DECIDED]
 
 
 @asynccontextmanager
