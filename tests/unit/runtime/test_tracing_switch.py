@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
 
 import pytest
 
 from turngate.domain.errors import ConfigurationError
-from turngate.runtime.traces import switch
 from turngate.runtime.traces.switch import TraceSettings, trace_settings
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
@@ -63,6 +63,6 @@ def test_what_cannot_be_done_is_an_error_when_it_is_on_and_a_warning_otherwise(
 
 def test_without_the_extra_the_switch_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in an installation without it: its packages aren't found."""
-    monkeypatch.setattr(switch, "find_spec", lambda _name: None)
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
     with pytest.raises(ConfigurationError, match="the extra 'telemetry' is not installed"):
         trace_settings("on", ENDPOINT)
