@@ -154,48 +154,39 @@ def test_a_run_waits_for_its_decision_and_completes(started: Started, waiting: t
     assert "refund-" in started.turngate("watch", run_id).stdout
 
 
-def test_the_second_decision_learns_who_was_first(started: Started, waiting: tuple[Background, str, str]) -> None:
-    """The loser learns the winner, and nothing changes (I4)."""
-    request_id = waiting[2]
-    assert started.turngate("decide", request_id, "reject", "--message", "not yet").returncode == 0
-    late = started.turngate("decide", request_id, "approve")
-    assert late.returncode == 1
-    assert "decided first: reject" in late.stderr
-    waiting[0].wait_for("refund rejected by .*: not yet")
-    assert waiting[0].exit_code() == 0
-
-
 def test_an_edit_runs_in_place_of_the_call(started: Started, waiting: tuple[Background, str, str], tmp_path) -> None:
-    """The arguments come from a file, as they are; one that does not fit changes nothing."""
+    """The arguments come from a file, as they are; one that does not fit changes nothing. Who is second learns who won (I4)."""
     follower, _run_id, request_id = waiting
     wrong = started.turngate("decide", request_id, "edit", "--args", '{"order_id": "A-100", "amount_cents": -1}')
     assert wrong.returncode == 1
     assert "args.amount_cents: -1 is not more than 0" in wrong.stderr
     (tmp_path / "args.json").write_text('{"order_id": "A-100", "amount_cents": 6000}')
     assert started.turngate("decide", request_id, "edit", "--args", f"@{tmp_path}/args.json").returncode == 0
+    late = started.turngate("decide", request_id, "reject", "--message", "not yet")
+    assert late.returncode == 1
+    assert "decided first: edit" in late.stderr
     follower.wait_for('"amount_cents": 6000')
     assert follower.exit_code() == 0
 
 
-def test_an_interrupted_run_exits_3(started: Started, waiting: tuple[Background, str, str]) -> None:
-    """A script that follows a run can tell an interrupt from a failure."""
-    follower, run_id, _request_id = waiting
-    assert started.turngate("interrupt", run_id, "--reason", "enough").returncode == 0
-    follower.wait_for("interrupted by ")
-    follower.wait_for(" after 2 steps: enough")
-    assert follower.exit_code() == 3
-    assert started.turngate("interrupt", run_id).returncode == 1
-
-
 def test_ctrl_c_leaves_the_run_running(started: Started, waiting: tuple[Background, str, str]) -> None:
-    """A user who detaches reads how to come back and how to stop the run."""
+    """A user who detaches reads how to come back and how to stop the run. Followed again, an interrupt exits 3.
+
+    So a script can tell an interrupt from a failure.
+    """
     follower, run_id, _request_id = waiting
     code, output = follower.stop(signal.SIGINT)
     assert code == 130
     assert f"turngate watch {run_id}" in output
     assert f"turngate interrupt {run_id}" in output
     assert run_id in started.turngate("runs", "--status", "running").stdout
-    assert started.turngate("interrupt", run_id).returncode == 0
+    again = Background("watch", run_id, cwd=started.directory)
+    again.wait_for(r"/requests/rq_\w+")
+    assert started.turngate("interrupt", run_id, "--reason", "enough").returncode == 0
+    again.wait_for("interrupted by ")
+    again.wait_for(" after 2 steps: enough")
+    assert again.exit_code() == 3
+    assert started.turngate("interrupt", run_id).returncode == 1
 
 
 def test_json_is_for_programs_to_the_last_byte(started: Started) -> None:

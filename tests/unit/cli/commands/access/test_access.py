@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -24,7 +25,8 @@ PASSWORD = "correct horse battery"
 
 
 @pytest.fixture(autouse=True)
-def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def data_dir(tmp_path: Path, sqlite_template: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copy(sqlite_template, tmp_path / "turngate.db")
     monkeypatch.setenv("TURNGATE_DATA_DIR", str(tmp_path))
     for name in ("TURNGATE_DATABASE_URL", "TURNGATE_API_URL", "TURNGATE_PUBLIC_URL"):
         monkeypatch.delenv(name, raising=False)

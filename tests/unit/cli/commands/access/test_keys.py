@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -16,7 +17,7 @@ Typed = Callable[..., str]
 
 
 @pytest.fixture
-def typed(tmp_path: Path) -> Typed:
+def typed(tmp_path: Path, sqlite_template: Path) -> Typed:
     """Type a command about one data directory, with these keys in the environment."""
 
     def type_command(*words: str, code: int = 0, key: str | None = None, former: str | None = None) -> str:
@@ -29,6 +30,7 @@ def typed(tmp_path: Path) -> Typed:
         return " ".join((outcome.stdout + outcome.stderr).split())
 
     (tmp_path / "data").mkdir(mode=0o700)
+    shutil.copy(sqlite_template, tmp_path / "data" / "turngate.db")
     return type_command
 
 
