@@ -7,7 +7,6 @@ import copy
 import functools
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import StructuredTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
-from support.api.gate_client import Sender, example, killed_and_started_again
+from support.api.gate_client import Sender
 from support.engine.shop_scenarios import (
     SCENARIOS,
     Bank,
@@ -115,18 +114,6 @@ async def test_gate(scenario: Scenario, mode: str, sender: Sender) -> None:
     """Each scenario passes with the middleware, whether it interrupts once per turn or once per call."""
     bank = Bank()
     await scenario(sender, lambda *calls: Shop(sender, bank, calls, InMemorySaver(), mode), bank)
-
-
-async def test_the_example(sender: Sender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The example's clerk is killed while it waits, is started again, and pays once its refund is approved."""
-    monkeypatch.delenv("CLERK_MODEL", raising=False)
-    clerk, stored = example("langchain_gate"), tmp_path / "clerk.pickle"
-    answer = await killed_and_started_again(
-        sender,
-        lambda: clerk.serve(sender.client, "It never came.", "1042", clerk.FileSaver(stored), sender.source),
-        stored,
-    )
-    assert answer == "Done: 4900 cents for order 1042 are on their way."
 
 
 async def test_i2_approved_past_the_gate(sender: Sender) -> None:

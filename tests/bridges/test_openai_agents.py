@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from agents import Agent, FunctionTool, RunConfig, Runner, RunState, function_tool
 from agents.exceptions import UserError
 from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
-from support.api.gate_client import Sender, example, killed_and_started_again
+from support.api.gate_client import Sender
 from support.engine.shop_scenarios import SCENARIOS, Bank, Call, Scenario, approved_past_the_gate, refund
 
 from turngate.bridges.openai_agents_adapter import TurngateGate
@@ -121,19 +120,6 @@ async def test_a_call_without_arguments(sender: Sender) -> None:
     request = await sender.decide()
     assert (request["input"], request["agent_words"]) == ("{}", "She waits.")
     assert (await Runner.run(agent, await waiting, run_config=OFFLINE)).final_output == "she / rang"
-
-
-@pytest.mark.exhaustive
-async def test_the_example(sender: Sender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The example's clerk is killed while it waits, is started again, and pays once its refund is approved."""
-    monkeypatch.delenv("CLERK_MODEL", raising=False)
-    clerk = example("openai_agents_gate")
-    stored = tmp_path / "clerk.json"
-    answer = await killed_and_started_again(
-        sender, lambda: clerk.serve(sender.client, "It never came.", stored, sender.source), stored
-    )
-    assert answer == "Done: 4900 cents for order 1042 are on their way."
-    assert not stored.exists()
 
 
 async def test_i2_approved_past_the_gate(sender: Sender) -> None:

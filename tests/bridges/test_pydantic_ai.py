@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
-from support.api.gate_client import Sender, example, killed_and_started_again
+from support.api.gate_client import Sender
 from support.engine.shop_scenarios import SCENARIOS, Bank, Call, Scenario, approved_past_the_gate, refund
 
 from turngate.bridges.pydantic_ai_adapter import TurngateGate
@@ -124,16 +123,3 @@ async def test_a_run_may_wait_by_itself(sender: Sender) -> None:
     await running
     assert "ran_with" in str(shop.answer)
     assert bank.paid == [300]
-
-
-@pytest.mark.exhaustive
-async def test_the_example(sender: Sender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The example's clerk is killed while it waits, is started again, and pays once its refund is approved."""
-    monkeypatch.delenv("CLERK_MODEL", raising=False)
-    clerk = example("pydantic_ai_gate")
-    stored = tmp_path / "clerk.json"
-    answer = await killed_and_started_again(
-        sender, lambda: clerk.serve(sender.client, "It never came.", stored, sender.source), stored
-    )
-    assert answer == "Done: 4900 cents for order 1042 are on their way."
-    assert not stored.exists()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import secrets
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -73,21 +71,3 @@ def example(name: str, module: str = "refund_clerk") -> ModuleType:
     loaded = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
     return loaded
-
-
-async def killed_and_started_again(
-    sender: Sender, serve: Callable[[], Coroutine[Any, Any, str]], stored: Path | None = None
-) -> str:
-    """Run a clerk, kill it while its request waits, run it again and approve its refund. Returns its final reply.
-
-    ``stored``: the file that must exist before the kill; without it the second clerk would start from the beginning.
-    """
-    async with asyncio.TaskGroup() as clerks:
-        first = clerks.create_task(serve())
-        (request,) = await sender.pending()
-        await until(lambda: asyncio.sleep(0, stored is None or stored.exists()), "stored conversation")
-        first.cancel()
-        await asyncio.wait([first])
-        second = clerks.create_task(serve())
-        assert (await sender.decide())["id"] == request["id"]
-    return second.result()
