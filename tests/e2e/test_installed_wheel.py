@@ -217,13 +217,31 @@ def test_the_wheel_is_well_formed(built: Built) -> None:
 
 
 def test_the_wheel_says_what_it_may_be_used_for_and_what_it_needs(built: Built) -> None:
-    """The licence is named by its SPDX identifier, and its text is inside; so is the bill of materials (PEP 770)."""
+    """The licence is named by its SPDX identifier, and its text is inside; so is the bill of materials (PEP 770).
+
+    Packages are asked for by name: no URL requirement, which a lock could not pin, and no extra for developers only.
+    """
     assert (built.metadata("License-Expression"), built.metadata("License-File")) == (["MIT"], ["LICENSE"])
     with zipfile.ZipFile(built.wheel) as wheel:
         for folder, file in (("licenses", "LICENSE"), ("sboms", "sbom.cdx.json")):
             (name,) = (name for name in wheel.namelist() if f".dist-info/{folder}/" in name)
             assert name.endswith(f"/{file}")
             assert wheel.read(name) == (ROOT / file).read_bytes()
+    assert [need for need in built.metadata("Requires-Dist") if "@" in need] == []
+    extras = {
+        "acp",
+        "embedded",
+        "langchain",
+        "mcp",
+        "oidc",
+        "openai-agents",
+        "postgres",
+        "providers",
+        "pydantic-ai",
+        "telemetry",
+        "tui",
+    }
+    assert set(built.metadata("Provides-Extra")) == extras
 
 
 LINK = re.compile(r"(?:\]\(|\]:|src=|href=)\s*[\"'<]?([^\s\"'>)]+)")
@@ -240,25 +258,6 @@ def test_an_index_page_has_no_link_into_the_repository(built: Built) -> None:
         "docs/img/request.png",
         "docs/howto/use-a-real-model.md",
     ]
-
-
-def test_the_wheel_asks_for_packages_by_name(built: Built) -> None:
-    """It has no URL requirement, which a lock could not pin, and no extra for developers only."""
-    assert [need for need in built.metadata("Requires-Dist") if "@" in need] == []
-    extras = {
-        "acp",
-        "embedded",
-        "langchain",
-        "mcp",
-        "oidc",
-        "openai-agents",
-        "postgres",
-        "providers",
-        "pydantic-ai",
-        "telemetry",
-        "tui",
-    }
-    assert set(built.metadata("Provides-Extra")) == extras
 
 
 OWN_NAMES = ("worker.py", "workflows.py", "activities/__init__.py", "approvals_api.py")
