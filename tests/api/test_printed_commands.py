@@ -47,6 +47,8 @@ WORKER = "turngate worker APP"
 """It runs until someone stops it, so it is parsed, not run."""
 FINDINGS = frozenset({"turngate doctor", "turngate models"})
 """Commands that report what they find, with exit code 1 if something is wrong. They found the machine of the tests."""
+LOOKS = (*FINDINGS, "turngate logs", "turngate show", "temporal workflow show")
+"""Commands that leave a run as it is."""
 COMMAND = re.compile(r"^ *(?:[a-z ]+: +)?((?:turngate|temporal) .+)$", re.MULTILINE)
 
 
@@ -216,7 +218,7 @@ async def test_every_command_for_a_run_that_ended_works(desk: Desk) -> None:
             if shape_of(command) in typed:
                 continue
             typed.add(shape_of(command))
-            run = await desk.ended("fail", **ending)
+            run = first if command.startswith(LOOKS) else await desk.ended("fail", **ending)
             own = command.replace(first.id, run.id).replace(first.conversation_id, run.conversation_id)
             answer = await desk.type(filled(own, desk))
             allowed = {0, 1} if command.startswith(tuple(FINDINGS)) else {0}

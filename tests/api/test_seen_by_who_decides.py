@@ -61,15 +61,14 @@ def arguments(payload: str) -> str:
 
 
 class Script:
-    """Makes a call with each payload, or with as many as its task says; then says that it is done."""
+    """Makes a call with each of as many payloads as its task says; then says that it is done."""
 
     name = "scripted:test"
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         if request.messages[-1].role != "user":
             return says("Done.")
-        task = request.messages[-1].text
-        chosen = PAYLOADS if task == "all" else PAYLOADS[: int(task)]
+        chosen = PAYLOADS[: int(request.messages[-1].text)]
         return says("I run it.", *(call("run", arguments(each), f"c{n}") for n, each in enumerate(chosen)))
 
     async def aclose(self) -> None:
@@ -93,10 +92,11 @@ async def started(api: Planned, task: str) -> list[dict[str, Any]]:
     return (await api.operator.get("/api/v1/requests", params=query)).json()["items"]
 
 
-async def test_i6_the_decider_sees_every_payload_in_full(api: Planned) -> None:
+@pytest.mark.parametrize("number", [8, len(PAYLOADS)])
+async def test_i6_the_decider_sees_every_payload_in_full(api: Planned, number: int) -> None:
     """Arguments, defaults, preview and summary, as value, key and inside a text; the declared secret stays masked."""
-    items = await started(api, "all")
-    assert len(items) == len(PAYLOADS)
+    items = await started(api, str(number))
+    assert len(items) == number
     await added(api.stack.database, "grace")
     grace = await own_token(api, "grace", *DECIDES)
     headers = {"Authorization": f"Bearer {grace}"}
@@ -113,7 +113,9 @@ async def test_i6_the_decider_sees_every_payload_in_full(api: Planned) -> None:
         assert seen["unseen_secrets"] == ["/password"]
         assert PASSWORD not in answer.text
         hidden += json.loads(item["input"])["command"] != payload
-    assert hidden >= 20, "the payloads are no disguise: the finder takes too few of them for credentials"
+    assert hidden >= 20 * number // len(PAYLOADS), (
+        "the payloads are no disguise: the finder takes too few of them for credentials"
+    )
 
 
 async def test_i6_pages_and_terminals_show_it_to_the_decider(client: Client, api: Planned) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import json
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,10 +14,10 @@ from typing import Any, Literal
 
 import httpx
 import pytest
-import uvicorn
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright, expect
 from pydantic import BaseModel, Field
 from starlette.datastructures import State
+from support.api.api_server import serving
 from support.engine.stack import Cast, ListModel, Stack, call, says, stack, until
 from support.engine.sub_agent_app import LIMITS, Acting, World
 from support.pages.plain_browser import PlainBrowser
@@ -217,14 +216,6 @@ class WrittenModel:
         return None
 
 
-class Server(uvicorn.Server):
-    """uvicorn inside the test's own loop; pytest keeps the signals."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 @dataclass
 class Site:
     """The pages under test and their engine. ``state``: of their app. ``world``: what the tools of ``office`` act on.
@@ -308,17 +299,8 @@ async def site_on(engine: Stack, ran: Ran, gateway: Gateway, *, port: int = 0, *
     """Serve the pages of an engine. ``port`` 0: any free one."""
     of_api = ApiSettings(heartbeat_timeout_seconds=2, **settings)
     app = create_app(database=engine.database, gateway=gateway, settings=of_api)
-    server = Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", timeout_graceful_shutdown=1))
-    task = asyncio.create_task(server.serve())
-    try:
-        async with asyncio.timeout(60):
-            while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
-                await asyncio.sleep(0.01)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield Site(f"http://127.0.0.1:{port}", engine, ran, app.state)
-    finally:
-        server.should_exit = True
-        await task
+    async with serving(app, port) as url:
+        yield Site(url, engine, ran, app.state)
 
 
 @pytest.fixture(scope="session")

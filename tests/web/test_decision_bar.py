@@ -14,7 +14,7 @@ PHONES = pytest.mark.parametrize(
     "viewport",
     [{"width": 320, "height": 568}, pytest.param({"width": 390, "height": 844}, marks=pytest.mark.exhaustive)],
 )
-NOTE = "".join(f"line {number}\n" for number in range(80))
+NOTE = "".join(f"line {number}\n" for number in range(50))
 ON_SCREEN = """(() => {
     const [call, bar] = ['#call', '.bar'].map(each => document.querySelector(each).getBoundingClientRect());
     return Math.round(Math.min(call.height, bar.top - call.top));
@@ -32,7 +32,7 @@ async def read_to_the_end(page):
     while await unseen.is_visible():
         on_screen = await page.evaluate(ON_SCREEN)
         await until(lambda: page.evaluate(f"{SEEN} >= {on_screen} - 2"), "what is on the screen counts as seen")  # noqa: B023
-        await page.evaluate("scrollBy({ top: innerHeight * 0.3, behavior: 'instant' })")
+        await page.evaluate("scrollBy({ top: innerHeight * 0.5, behavior: 'instant' })")
 
 
 @PHONES

@@ -14,7 +14,7 @@ from support.api.frontend_app import GO, inside, owner_token
 from support.engine.stack import until
 from support.programs.editor import Desk, desk_on, the_run
 
-from turngate.client import TurngateClient
+from turngate.client import Retries, TurngateClient
 from turngate.frontends.acp.agent import serve_acp
 from turngate.store.access import access, tokens, users
 from turngate.wire.orders import DecisionOrder
@@ -179,7 +179,7 @@ async def test_an_error_is_reported_when_a_session_starts(driven_api: Api, tmp_p
     ]:
         serve = partial(serve_acp, agent=agent, model=None, sessions=tmp_path)
         async with (
-            inside(driven_api, token, serve, url=url) as (reader, writer, _served),
+            inside(driven_api, token, serve, url=url, retries=Retries(attempts=1)) as (reader, writer, _served),
             desk_on(reader, writer, tmp_path) as lost,
         ):
             with pytest.raises(RequestError, match=message):
