@@ -2,49 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-import httpx
 import pytest
 from api.test_fork import approved, finished, forked, request_of
 from sqlalchemy import select
-from support.api.api_server import Api, token_for
+from support.api.api_server import Api
 from support.engine.sub_agent_app import step, task
 from support.stores.changed_rows import changed
-from typer.testing import CliRunner
 
-from turngate.approvals_api.app import create_app
-from turngate.cli.main import app
 from turngate.store.tables import calls, runs
 
 HIDDEN = "\x1b[31m<b>\u202e"
-
-
-@pytest.fixture
-async def printed(office: Api, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Awaitable[str]]:
-    """Run `turngate compare` against the office's API; returns what it prints on stdout."""
-    token = await token_for(office.stack.database, "cli", "requests:read")
-    monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
-
-    async def run(*arguments: str, code: int = 0) -> str:
-        answer = await asyncio.to_thread(CliRunner().invoke, app, ["compare", *arguments, "--url", office.url])
-        assert answer.exit_code == code, answer.output
-        return answer.stdout
-
-    return run
-
-
-async def page_of(api: Api, path: str) -> str:
-    services = api.stack.services
-    pages = create_app(database=services.database, gateway=services.gateway, settings=services.settings)
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(pages), base_url="http://127.0.0.1", cookies=dict(api.operator.cookies)
-    ) as browser:
-        answer = await browser.get(path)
-    assert answer.status_code == 200, answer.text
-    return answer.text
 
 
 async def compared(api: Api, run: dict[str, Any], other: dict[str, Any], *, code: int = 200) -> dict[str, Any]:
@@ -82,9 +51,7 @@ async def forked_and_rejected(api: Api) -> tuple[dict[str, Any], dict[str, Any]]
 
 
 @pytest.mark.exhaustive
-async def test_a_run_and_its_fork_are_compared_after_the_shared_past(
-    office: Api, printed: Callable[..., Awaitable[str]]
-) -> None:
+async def test_a_run_and_its_fork_are_compared_after_the_shared_past(office: Api) -> None:
     """Step 2 is beside the fork's step 1: same words and arguments, another decision; API, terminal and page say so."""
     run, fork = await forked_and_rejected(office)
     comparison = await compared(office, run, fork)
@@ -97,7 +64,7 @@ async def test_a_run_and_its_fork_are_compared_after_the_shared_past(
     assert outline(back) == [(1, 2, [["decision", "execution", "result"]]), (2, 3, [])]
     assert back["shared"] == comparison["shared"]
 
-    output = await printed(run["id"], fork["id"])
+    output = await office.printed("compare", run["id"], fork["id"])
     lines = [" ".join(line.split()) for line in output.splitlines()]
     assert f"A {run['id']} completed agent agent" in lines
     assert "model scripted:test ≠ scripted:other" in lines
@@ -109,12 +76,12 @@ async def test_a_run_and_its_fork_are_compared_after_the_shared_past(
     assert "A step 3, B step 2 same" in lines
     assert "no ⟨U+001B⟩[31m<b>⟨U+202E⟩" in output
     assert not {"\x1b", "\u202e"} & set(output)
-    assert '"parts_at":1' in await printed(run["id"], fork["id"], "--json")
+    assert '"parts_at":1' in await office.printed("compare", run["id"], fork["id"], "--json")
 
     link = f"/runs/{run['id']}/compare/{fork['id']}"
     for each in (run, fork):
-        assert f'href="{link}"' in await page_of(office, f"/runs/{each['id']}")
-    page = await page_of(office, link)
+        assert f'href="{link}"' in await office.page(f"/runs/{each['id']}")
+    page = await office.page(link)
     for text in (
         "differs in decision, execution, result",
         "step 2 of A",
@@ -138,7 +105,7 @@ async def test_forks_of_one_run_share_the_steps_before_them(office: Api) -> None
 
 
 @pytest.mark.exhaustive
-async def test_a_retry_continues_where_the_run_ended(office: Api, printed: Callable[..., Awaitable[str]]) -> None:
+async def test_a_retry_continues_where_the_run_ended(office: Api) -> None:
     """All that the interrupted run did is shared; the calls after it are the retry's alone."""
     started = await office.start(task(*(step(("pay", {"cents": cents})) for cents in (1, 2, 2))))
     await approved(office, started["id"])
@@ -153,10 +120,10 @@ async def test_a_retry_continues_where_the_run_ended(office: Api, printed: Calla
     assert comparison["shared"] == {"run_id": run["id"], "through_step": 2}
     assert comparison["differs"] == ["model", "status", "answer"]
     assert outline(comparison) == [(None, 1, ["other"]), (None, 2, [])]
-    output = await printed(run["id"], retry["id"])
+    output = await office.printed("compare", run["id"], retry["id"])
     assert "both continue from steps 1 to 2 of A" in output
     assert "B step 1  only in B, here they part" in output
-    page = await page_of(office, f"/runs/{run['id']}/compare/{retry['id']}")
+    page = await office.page(f"/runs/{run['id']}/compare/{retry['id']}")
     assert "A made no such call." in page
     # As if the run had ended while step 3 waited for its response.
     await office.stack.change(runs, {"id": retry["id"]}, forked_from_step=3)
@@ -164,7 +131,7 @@ async def test_a_retry_continues_where_the_run_ended(office: Api, printed: Calla
 
 
 @pytest.mark.exhaustive
-async def test_unrelated_runs_are_compared_step_by_step(office: Api, printed: Callable[..., Awaitable[str]]) -> None:
+async def test_unrelated_runs_are_compared_step_by_step(office: Api) -> None:
     """Nothing is shared: step 1 is beside step 1. Large results are compared whole, not by the part that is displayed."""
     first = await office.start(task(step(("read_log", {"chars": 5_000}), ("list_rows", {"chars": 400}))))
     second = await office.start(task(step(("list_rows", {"chars": 400}), ("read_log", {"chars": 5_500}))))
@@ -179,7 +146,7 @@ async def test_unrelated_runs_are_compared_step_by_step(office: Api, printed: Ca
         assert outline(await compared(office, run, other))[0] == (1, 1, [["arguments", "result"], ["result"]])
     same = await office.start(first["task"])
     assert (await compared(office, run, await finished(office, same["id"])))["parts_at"] is None
-    assert "no step differs" in await printed(run["id"], same["id"])
+    assert "no step differs" in await office.printed("compare", run["id"], same["id"])
 
 
 async def test_what_cannot_be_compared_is_refused(api: Api) -> None:

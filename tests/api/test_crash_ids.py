@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from pydantic import BaseModel, field_validator
 from sqlalchemy import text
@@ -20,7 +19,6 @@ from temporalio.client import Client
 
 from turngate import tool
 from turngate.activities.engine.error_log import Where, at_call, keeping_crashes, report
-from turngate.approvals_api.app import create_app
 from turngate.approvals_api.gateway.client import Gateway
 from turngate.cli.follow.request import show_request
 from turngate.domain.agents.hooks import Generate, Hooks, RunScope
@@ -187,12 +185,7 @@ async def test_a_request_names_what_crashed_about_its_call(
     request = await crashing.request(started)
     assert sorted(each["says"] for each in request["crashes"]) == expected
     assert {each["about"] for each in request["crashes"]} == {scene}
-    services = crashing.stack.services
-    pages = create_app(database=services.database, gateway=services.gateway, settings=services.settings)
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(pages), base_url="http://127.0.0.1", cookies=dict(crashing.operator.cookies)
-    ) as browser:
-        page = html.unescape((await browser.get(f"/requests/{request['id']}")).text)
+    page = html.unescape(await crashing.page(f"/requests/{request['id']}"))
     show_request(RequestDetail.model_validate(request))
     printed = capsys.readouterr().out
     for each in request["crashes"]:

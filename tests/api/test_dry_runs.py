@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -15,25 +13,8 @@ from api.test_fork_previews import browsing
 from support.api.api_server import Api, token_for
 from support.engine.sub_agent_app import World, step, task
 from support.pages.html_forms import PostedPage
-from typer.testing import CliRunner
-
-from turngate.cli.main import app
 
 RULES = '[[rule]]\nname = "open \\u202e<b>"\nverdict = "allow"\ntools = ["pay"]\n'
-
-
-@pytest.fixture
-async def printed(office: Api, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Awaitable[str]]:
-    """Run `turngate` against the office's API; returns what it prints on stdout."""
-    token = await token_for(office.stack.database, "cli", "runs:write", "runs:all")
-    monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
-
-    async def run(*arguments: str, code: int = 0) -> str:
-        answer = await asyncio.to_thread(CliRunner().invoke, app, [*arguments, "--url", office.url])
-        assert answer.exit_code == code, answer.output
-        return answer.stdout
-
-    return run
 
 
 async def paid_twice(office: Api) -> dict[str, Any]:
@@ -77,14 +58,12 @@ async def test_a_dry_run_is_started_summarised_and_marked(office: Api, world: Wo
 
 
 @pytest.mark.exhaustive
-async def test_terminal_and_pages_summarise_a_dry_run(
-    office: Api, world: World, tmp_path: Any, printed: Callable[..., Awaitable[str]]
-) -> None:
+async def test_terminal_and_pages_summarise_a_dry_run(office: Api, world: World, tmp_path: Any) -> None:
     """`turngate replay --dry` ends with 0 if all is as recorded; list, run page and comparison say that nothing ran."""
     run = await paid_twice(office)
     rules = tmp_path / "rules.toml"
     rules.write_text(RULES)
-    output = await printed("replay", run["id"], "--dry", "--policy", str(rules))
+    output = await office.printed("replay", run["id"], "--dry", "--policy", str(rules))
     lines = [" ".join(line.split()) for line in output.splitlines()]
     replay_id = lines[0].split()[1]
     summary = "dry run: 2 matched, 0 diverged, 0 recorded but not made, 2 judged differently; the end is the same"
@@ -96,13 +75,13 @@ async def test_terminal_and_pages_summarise_a_dry_run(
         assert line in lines
     assert "pay (recorded)" in output
     assert not {"\x1b", "\u202e"} & set(output)
-    beside = [" ".join(line.split()) for line in (await printed("compare", run["id"], replay_id)).splitlines()]
+    beside = [" ".join(line.split()) for line in (await office.printed("compare", run["id"], replay_id)).splitlines()]
     assert summary in beside
     assert any(line.startswith("policy the app's ≠ [[rule]]") for line in beside)
-    assert f"dry run of run {run['id']}: " in await printed("runs")
-    assert "it has happened" not in await printed("replay", run["id"], "--preview")
-    await printed("replay", run["id"], code=2)  # without --dry
-    await printed("export", replay_id, code=1)
+    assert f"dry run of run {run['id']}: " in await office.printed("runs")
+    assert "it has happened" not in await office.printed("replay", run["id"], "--preview")
+    await office.printed("replay", run["id"], code=2)  # without --dry
+    await office.printed("export", replay_id, code=1)
     assert world.paid == [1, 2]
 
     async with browsing(office) as browser:
@@ -119,17 +98,15 @@ async def test_terminal_and_pages_summarise_a_dry_run(
 
 
 @pytest.mark.exhaustive
-async def test_a_dry_run_that_diverges_says_where(
-    office: Api, world: World, printed: Callable[..., Awaitable[str]]
-) -> None:
+async def test_a_dry_run_that_diverges_says_where(office: Api, world: World) -> None:
     """Without a tool, its call diverges and the recorded one is missing; exit code 4, and the run may continue."""
     run = await paid_twice(office)
-    output = await printed("replay", run["id"], "--dry", "--step", "1", "--tools", "read_log", code=4)
+    output = await office.printed("replay", run["id"], "--dry", "--step", "1", "--tools", "read_log", code=4)
     lines = [" ".join(line.split()) for line in output.splitlines()]
     assert "dry run: 0 matched, 1 diverged, 1 recorded but not made, 0 judged differently; the end is the same" in lines
     assert 'diverged step 1 pay {"cents": 2}' in lines
     assert 'not made step 2 pay {"cents": 2}' in lines
-    report = json.loads(await printed("replay", run["id"], "--dry", "--tools", "", "--json", code=4))
+    report = json.loads(await office.printed("replay", run["id"], "--dry", "--tools", "", "--json", code=4))
     assert (report["same"], report["diverged_total"]) == (False, 2)
     replay = await fetch(office, f"/runs/{report['replay_run_id']}")
     for answer in (

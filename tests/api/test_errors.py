@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import html
 import re
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -14,16 +13,13 @@ import httpx
 import pytest
 from pydantic import BaseModel, SecretStr
 from structlog.testing import capture_logs
-from support.api.api_server import Api, api_on, token_for
+from support.api.api_server import Api, api_on
 from support.engine.scenes import Scenes
-from support.engine.stack import Cast, Stack, call, says, stack, until
+from support.engine.stack import Cast, call, says, stack, until
 from temporalio.client import Client
-from typer.testing import CliRunner
 
 from turngate import Limits, tool
-from turngate.approvals_api.app import create_app
 from turngate.approvals_api.gateway.client import Gateway
-from turngate.cli.main import app
 from turngate.domain.agents.hooks import Deny, HookedCall, Hooks, RunScope
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
@@ -91,19 +87,6 @@ async def troubled(client: Client, sqlite_template, tmp_path_factory) -> AsyncIt
     await database.close()
 
 
-@pytest.fixture
-async def printed(troubled: Api, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Awaitable[str]]:
-    token = await token_for(troubled.stack.database, "cli", "admin")
-    monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
-
-    async def run(*arguments: str, code: int = 0) -> str:
-        answer = await asyncio.to_thread(CliRunner().invoke, app, [*arguments, "--url", troubled.url])
-        assert answer.exit_code == code, answer.output
-        return answer.stdout
-
-    return run
-
-
 async def explained(api: Api, run_id: str, *, by: httpx.AsyncClient | None = None) -> dict[str, Any]:
     answer = await (by or api.operator).get(f"/api/v1/runs/{run_id}/explanation")
     assert answer.status_code == 200, answer.text
@@ -119,16 +102,7 @@ async def played(api: Api, scene: str) -> dict[str, Any]:
     return await explained(api, run.id)
 
 
-async def page_of(engine: Stack, api: Api, run_id: str) -> str:
-    services = engine.services
-    pages = create_app(database=services.database, gateway=services.gateway, settings=services.settings)
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(pages), base_url="http://127.0.0.1", cookies=dict(api.operator.cookies)
-    ) as browser:
-        return html.unescape((await browser.get(f"/runs/{run_id}")).text)
-
-
-async def test_a_long_error_of_any_script_is_shown_whole(troubled: Api, printed: Callable[..., Awaitable[str]]) -> None:
+async def test_a_long_error_of_any_script_is_shown_whole(troubled: Api) -> None:
     """35,000 bytes of Chinese: the reason has a beginning and the id; API, page, `explain` and `logs` have every character."""
     explanation = await played(troubled, "chinese")
     (error,) = explanation["errors"]
@@ -138,12 +112,12 @@ async def test_a_long_error_of_any_script_is_shown_whole(troubled: Api, printed:
     assert len(reason.encode()) < 2_200
     assert f"turngate logs {error['id']}" in reason
     run_id = explanation["run"]["id"]
-    assert CHINESE in await page_of(troubled.stack, troubled, run_id)
-    for output in (await printed("explain", run_id), await printed("logs", error["id"])):
+    assert CHINESE in html.unescape(await troubled.page(f"/runs/{run_id}"))
+    for output in (await troubled.printed("explain", run_id), await troubled.printed("logs", error["id"])):
         assert CHINESE in "".join(output.split())
 
 
-async def test_a_long_error_of_a_live_run_is_shown_whole(troubled: Api, printed: Callable[..., Awaitable[str]]) -> None:
+async def test_a_long_error_of_a_live_run_is_shown_whole(troubled: Api) -> None:
     """Temporal keeps the failure of a retried activity if it is at most 4 KiB; while it waits, the run's page has all of it."""
     started = await troubled.start("emoji")
 
@@ -155,15 +129,13 @@ async def test_a_long_error_of_a_live_run_is_shown_whole(troubled: Api, printed:
     explanation = await until(attempted, "a failed request")
     (attempt,), (error,) = explanation["model_attempts"], explanation["errors"]
     assert (attempt["error_id"], error["message"]) == (error["id"], EMOJI)
-    everywhere = f"{explanation['waits_for']} {await printed('explain', started['id'])}"
+    everywhere = f"{explanation['waits_for']} {await troubled.printed('explain', started['id'])}"
     assert "exceeds size limit" not in everywhere
-    assert "\x1b" not in await printed("logs", started["id"])
-    assert EMOJI.count("🔥") <= (await page_of(troubled.stack, troubled, started["id"])).count("🔥")
+    assert "\x1b" not in await troubled.printed("logs", started["id"])
+    assert EMOJI.count("🔥") <= (html.unescape(await troubled.page(f"/runs/{started['id']}"))).count("🔥")
 
 
-async def test_i13_a_crashed_tool_has_an_id_and_its_traceback_is_for_operators(
-    troubled: Api, printed: Callable[..., Awaitable[str]]
-) -> None:
+async def test_i13_a_crashed_tool_has_an_id_and_its_traceback_is_for_operators(troubled: Api) -> None:
     """I13: log line, page, `explain` and `logs` share the id; a secret is nowhere; the model and an agent's token see no text."""
     with capture_logs() as lines:
         explanation = await played(troubled, "crash")
@@ -176,11 +148,11 @@ async def test_i13_a_crashed_tool_has_an_id_and_its_traceback_is_for_operators(
     assert error["message"].startswith("ValueError: no login with ")
     assert (error["worker"], error["build"]) == (troubled.stack.engine.worker, troubled.stack.engine.build)
     run_id = explanation["run"]["id"]
-    page, outputs = await page_of(troubled.stack, troubled, run_id), [await printed("explain", run_id)]
+    page, outputs = html.unescape(await troubled.page(f"/runs/{run_id}")), [await troubled.printed("explain", run_id)]
     assert f'<a href="#{error["id"]}">' in page
     assert "Traceback" in page
     spoken = error["id"].upper().replace("-", " ").removeprefix("ERR ")
-    outputs += [await printed("logs", *each) for each in ((run_id,), (error["id"],), (spoken,), ())]
+    outputs += [await troubled.printed("logs", *each) for each in ((run_id,), (error["id"],), (spoken,), ())]
     assert all(error["id"] in output for output in outputs)
     assert error["worker"] in outputs[2]
     for text in (page, *outputs, str(explanation)):

@@ -6,7 +6,7 @@ import asyncio
 import html
 import re
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -14,11 +14,10 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import BaseModel
-from support.api.api_server import Api, api_on, token_for
+from support.api.api_server import Api, api_on
 from support.engine.scenes import Scenes
 from support.engine.stack import Cast, Stack, call, person, says, stack, until
 from temporalio.client import Client
-from typer.testing import CliRunner
 
 from turngate import Limits, ToolFailure, tool
 from turngate.approvals_api.app import create_app
@@ -28,7 +27,6 @@ from turngate.approvals_api.pages.run_context import stalls_of
 from turngate.approvals_api.runs import explain, stalled
 from turngate.approvals_api.runs.views import run_detail
 from turngate.approvals_api.settings import ApiSettings
-from turngate.cli.main import app
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
 from turngate.frontends.tui.run_text import explanation_text
@@ -198,7 +196,7 @@ async def test_a_script_that_fails_a_run_is_to_be_fixed(troubled: Api) -> None:
     assert by_provider["cause"].startswith("The model's server answered")
 
 
-async def test_an_answer_that_broke_off_is_explained(troubled: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_that_broke_off_is_explained(troubled: Api) -> None:
     """What the model had said is in the explanation, in `explain` and in the terminal UI's view, for the step at hand only."""
     explanation = await played(troubled, "malformed")
     run_id, step = explanation["run"]["id"], explanation["step"]
@@ -209,7 +207,7 @@ async def test_an_answer_that_broke_off_is_explained(troubled: Api, monkeypatch:
     explanation = await explained(troubled, run_id)
     (broken,) = explanation["unfinished"]
     assert (broken["step"], broken["attempt"], broken["text"]) == (step, 2, "Half an\x1b[2J answer")
-    printed = await (await terminal(troubled, monkeypatch))("explain", run_id)
+    printed = await troubled.printed("explain", run_id)
     drawn = explanation_text(Explanation.model_validate(explanation))
     for text in (printed, "\n".join(each.text.plain for each in drawn.lines)):
         assert "broke off" in text
@@ -236,24 +234,11 @@ async def test_a_failure_comes_with_its_calls_decisions_and_attempts(troubled: A
     assert away["model_attempts"][0]["error_class"] == "unreachable"
 
 
-async def terminal(api: Api, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Awaitable[str]]:
-    token = await token_for(api.stack.database, "cli", "admin")
-    monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
-
-    async def run(*arguments: str) -> str:
-        answer = await asyncio.to_thread(CliRunner().invoke, app, [*arguments, "--url", api.url])
-        assert answer.exit_code == 0, answer.output
-        return answer.stdout
-
-    return run
-
-
 @pytest.mark.exhaustive
-async def test_the_terminal_says_the_same(troubled: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_terminal_says_the_same(troubled: Api) -> None:
     """`turngate explain`: cause, reason, decisions, attempts, links, actions; nothing that obeys an escape sequence."""
-    printed = await terminal(troubled, monkeypatch)
     explanation = await played(troubled, "tool_raised")
-    output = await printed("explain", explanation["run"]["id"])
+    output = await troubled.printed("explain", explanation["run"]["id"])
     commands = [action["command"].split(" ") for action in explanation["actions"] if action["command"]]
     assert output.splitlines()[0] == "failed at step 1  tool raised, agent agent"
     for text in (
@@ -268,22 +253,17 @@ async def test_the_terminal_says_the_same(troubled: Api, monkeypatch: pytest.Mon
     ):
         assert text in output
     away = await played(troubled, "unreachable")
-    output = await printed("explain", away["run"]["id"])
+    output = await troubled.printed("explain", away["run"]["id"])
     assert re.search(r"model attempt 1 at \S+ \S+ unreachable: no way⟨U\+001B⟩\[31m", output)
     assert "\x1b" not in output
-    assert '"failure":"model_unreachable"' in await printed("explain", away["run"]["id"], "--json")
+    assert '"failure":"model_unreachable"' in await troubled.printed("explain", away["run"]["id"], "--json")
 
 
 @pytest.mark.exhaustive
-async def test_the_page_of_a_failed_run_explains_it(troubled: Api, client: Client) -> None:
+async def test_the_page_of_a_failed_run_explains_it(troubled: Api) -> None:
     """The page says step, class, cause and every action of the API's explanation."""
     explanation = await played(troubled, "refused")
-    pages = create_app(
-        database=troubled.stack.database, gateway=Gateway(client), settings=ApiSettings(temporal_pages=UI)
-    )
-    known = {"cookies": troubled.operator.cookies, "headers": {"Accept": "text/html"}}
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(pages), base_url="http://127.0.0.1", **known) as browser:
-        page = html.unescape((await browser.get(f"/runs/{explanation['run']['id']}")).text)
+    page = html.unescape(await troubled.page(f"/runs/{explanation['run']['id']}"))
     section = page.partition('<section class="explanation"')[2].partition("</section>")[0]
     assert "The run failed at step 2: model refused" in section
     assert explanation["cause"] in section
@@ -361,7 +341,7 @@ async def test_a_run_that_has_not_waited_long_is_not_stuck(troubled: Api) -> Non
     await troubled.stack.ended(await stored(troubled.stack, request["run_id"]))
 
 
-async def test_stuck_runs_are_listed_with_one_reason_each(idle: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stuck_runs_are_listed_with_one_reason_each(idle: Api) -> None:
     """Runs without a worker are all in the list, over pages; the terminal goes through them."""
     older, newer = await idle.start("hello"), await idle.start("hello")
     first = (await idle.operator.get("/api/v1/stuck-runs?limit=1")).json()
@@ -369,8 +349,7 @@ async def test_stuck_runs_are_listed_with_one_reason_each(idle: Api, monkeypatch
     listed = [(each["run"]["id"], each["waits_for"]["kind"]) for page in (first, second) for each in page["items"]]
     assert listed == [(newer["id"], "no_worker"), (older["id"], "no_worker")]
     assert second["next_cursor"] is None
-    printed = await terminal(idle, monkeypatch)
-    lines = [line.split("\t") for line in (await printed("runs", "--stuck")).splitlines()]
+    lines = [line.split("\t") for line in (await idle.printed("runs", "--stuck")).splitlines()]
     assert [line[:2] for line in lines] == [[newer["id"], "no worker"], [older["id"], "no worker"]]
 
 

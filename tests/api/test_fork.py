@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import httpx
@@ -13,15 +14,13 @@ from sqlalchemy import Table, select
 from support.api.api_server import Api, token_for
 from support.engine.stack import Stack, until
 from support.engine.sub_agent_app import World, step, task
-from typer.testing import CliRunner
 
-from turngate.approvals_api.app import create_app
 from turngate.approvals_api.principal import OPERATOR_SCOPES, Principal
 from turngate.approvals_api.runs import fork as fork_run
 from turngate.approvals_api.runs import start as start_run
 from turngate.approvals_api.runs.order import ForkPoint, record, take_back
-from turngate.cli.main import app
 from turngate.store import agents
+from turngate.store.access import access
 from turngate.store.runs import runs
 from turngate.store.tables import conversations, events, metadata
 from turngate.store.tables import messages as messages_table
@@ -29,6 +28,8 @@ from turngate.store.tables import runs as runs_table
 from turngate.wire.orders import StartOrder
 
 ADA = Principal(name="ada", via="session", scopes=OPERATOR_SCOPES)
+SCOPES: list[access.Scope] = ["runs:write", "runs:all", "requests:read"]
+"""Of who types a command."""
 
 
 async def fetch(api: Api, path: str) -> dict[str, Any]:
@@ -139,18 +140,14 @@ async def test_a_fork_shares_its_past_and_touches_nothing(office: Api) -> None:
 
 @pytest.mark.exhaustive
 async def test_a_fork_may_start_from_a_summary_over_http_and_in_the_terminal(
-    office: Api, monkeypatch: pytest.MonkeyPatch
+    office: Api,
 ) -> None:
     """Its start asks for a summary. This model writes none, which the events say, and the past is shared."""
     run = await paid_twice(office)
-    token = await token_for(office.stack.database, "cli", "admin")
-    monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
     over_http = (await forked(office, run["id"], text="And now?", summarise=True)).json()["id"]
-    command = ["fork", run["id"], "And now?", "--summarise", "--url", office.url]
-    answer = await asyncio.to_thread(CliRunner().invoke, app, command)
-    assert answer.exit_code == 0, answer.output
-    assert "after step 3, and begins with a summary of it" in answer.stdout
-    assert "⇒ the conversation is not summarised: the model failed (JSONDecodeError)" in answer.stdout
+    output = await office.printed("fork", run["id"], "And now?", "--summarise")
+    assert "after step 3, and begins with a summary of it" in output
+    assert "⇒ the conversation is not summarised: the model failed (JSONDecodeError)" in output
     await finished(office, over_http)
     async with office.stack.database.read() as conn:
         stored = await runs.get(conn, over_http)
@@ -247,9 +244,7 @@ async def test_what_does_not_fit_is_422_and_changes_nothing(
 
 
 @pytest.mark.exhaustive
-async def test_a_fork_may_have_its_own_instructions_tools_and_policy(
-    api: Api, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_fork_may_have_its_own_instructions_tools_and_policy(api: Api, tmp_path: Any) -> None:
     """Over HTTP and by `turngate fork`: only an admin may set a policy; run, events, terminal and page display all three."""
     run = await finished(api, (await api.start("hello"))["id"])
     refused = await forked(api, run["id"], text="x", policy="")
@@ -258,30 +253,21 @@ async def test_a_fork_may_have_its_own_instructions_tools_and_policy(
     assert unknown["code"] == "unknown_tool"
     assert "its tools are: pay, pay_shared, ask_person" in unknown["detail"]
 
-    token = await token_for(api.stack.database, "cli-admin", "admin")
-    monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
     rules, words = tmp_path / "rules.toml", tmp_path / "words.txt"
     rules.write_text('[[rule]]\nname = "open"\nverdict = "allow"\ntools = ["pay"]\nreason = "\u202e<b>"\n')
     words.write_text("Be \u202e<b>bold.")
-    options = ["--tools", "pay,ask_person", "--instructions", str(words), "--policy", str(rules), "--url", api.url]
-    result = await asyncio.to_thread(CliRunner().invoke, app, ["fork", run["id"], "pay 5", *options])
-    assert result.exit_code == 0, result.output
-    assert "has its own instructions, tools (pay, ask_person), policy (" in result.stdout
-    fork_id = result.stdout.split()[1]
+    options = ["--tools", "pay,ask_person", "--instructions", str(words), "--policy", str(rules)]
+    output = await api.printed("fork", run["id"], "pay 5", *options)
+    assert "has its own instructions, tools (pay, ask_person), policy (" in output
+    fork_id = output.split()[1]
     shown_run = await fetch(api, f"/runs/{fork_id}")
     assert (shown_run["own"]["tools"], shown_run["own"]["policy"]) == (["pay", "ask_person"], rules.read_text())
     assert shown_run["steps"][0]["calls"][0]["verdict"]["rule"] == "open"
     assert (await fetch(api, f"/runs/{run['id']}"))["own"] is None
     rules.write_text("[[rule]]\nname = 1\n")
-    wrong = await asyncio.to_thread(CliRunner().invoke, app, ["fork", run["id"], "x", *options])
-    assert (wrong.exit_code, f"{rules}:2" in wrong.output) == (2, True)
+    assert f"{rules}:2" in await api.printed("fork", run["id"], "x", *options, code=2)
 
-    services = api.stack.services
-    pages = create_app(database=services.database, gateway=services.gateway, settings=services.settings)
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(pages), base_url="http://127.0.0.1", cookies=dict(api.operator.cookies)
-    ) as browser:
-        page = (await browser.get(f"/runs/{fork_id}")).text
+    page = await api.page(f"/runs/{fork_id}")
     assert "Its own policy, instead of all other rules and grants" in page
     assert "<code><bdi lang translate=no>ask_person</bdi></code>" in page
     assert not {"\u202e"} & set(page)
@@ -373,16 +359,9 @@ async def test_i5_a_fork_that_was_only_recorded_is_started_later(api: Api, run: 
 
 
 @pytest.mark.exhaustive
-async def test_page_and_terminal_say_where_a_fork_comes_from(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_page_and_terminal_say_where_a_fork_comes_from(api: Api) -> None:
     """`turngate fork` starts and follows it; story, list and page name run and step, with a link."""
-    token = await token_for(api.stack.database, "cli", "runs:write", "runs:all", "requests:read")
-    monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
-
-    async def printed(*arguments: str, code: int = 0) -> str:
-        answer = await asyncio.to_thread(CliRunner().invoke, app, [*arguments, "--url", api.url])
-        assert answer.exit_code == code, answer.output
-        return answer.stdout
-
+    printed = partial(api.printed, scopes=SCOPES)
     run = await finished(api, (await api.start("hello"))["id"])
     output = await printed("fork", run["id"], "And now?", "--step", "1", "--model", "scripted:other")
     assert f"⇒ forked from run {run['id']} after step 1" in output
@@ -394,26 +373,13 @@ async def test_page_and_terminal_say_where_a_fork_comes_from(api: Api, monkeypat
     assert listed[fork_id][5] == f"fork of run {run['id']}: Again."
     await printed("fork", run["id"], "x", "--step", "7", code=1)
 
-    services = api.stack.services
-    pages = create_app(database=services.database, gateway=services.gateway, settings=services.settings)
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(pages), base_url="http://127.0.0.1", cookies=dict(api.operator.cookies)
-    ) as browser:
-        page = (await browser.get(f"/runs/{fork_id}")).text
-        assert f'<a href="/runs/{run["id"]}#step-1">' in page
-        assert "forked from" not in (await browser.get(f"/runs/{run['id']}")).text
+    assert f'<a href="/runs/{run["id"]}#step-1">' in await api.page(f"/runs/{fork_id}")
+    assert "forked from" not in await api.page(f"/runs/{run['id']}")
 
 
-async def test_a_retry_is_called_a_retry(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_retry_is_called_a_retry(api: Api) -> None:
     """Page, lists, story and API say which run it retries; none of them calls it a fork."""
-    token = await token_for(api.stack.database, "cli", "runs:write", "runs:all", "requests:read")
-    monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
-
-    async def printed(*arguments: str) -> str:
-        answer = await asyncio.to_thread(CliRunner().invoke, app, [*arguments, "--url", api.url])
-        assert answer.exit_code == 0, answer.output
-        return answer.stdout
-
+    printed = partial(api.printed, scopes=SCOPES)
     started = (await api.start("hello"))["id"]
     await finished(api, started)
     await api.stack.change(runs_table, {"id": started}, status="failed")
@@ -424,12 +390,7 @@ async def test_a_retry_is_called_a_retry(api: Api, monkeypatch: pytest.MonkeyPat
     retried = await finished(api, retry_id)
     assert (retried["is_retry"], retried["forked_from_run_id"]) == (True, started)
 
-    services = api.stack.services
-    pages = create_app(database=services.database, gateway=services.gateway, settings=services.settings)
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(pages), base_url="http://127.0.0.1", cookies=dict(api.operator.cookies)
-    ) as browser:
-        page = (await browser.get(f"/runs/{retry_id}")).text
-        assert f'<dt>retries</dt><dd><a href="/runs/{started}">' in page
-        assert "forked from" not in page
-        assert '<span class="chip retry">retry</span>' in (await browser.get("/runs")).text
+    page = await api.page(f"/runs/{retry_id}")
+    assert f'<dt>retries</dt><dd><a href="/runs/{started}">' in page
+    assert "forked from" not in page
+    assert '<span class="chip retry">retry</span>' in await api.page("/runs")

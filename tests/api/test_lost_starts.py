@@ -7,18 +7,14 @@ import html
 import re
 from typing import Any
 
-import httpx
 import pytest
 from pydantic import BaseModel, SecretStr
-from support.api.api_server import Api, api_on, token_for
+from support.api.api_server import api_on
 from support.engine.stack import ListModel, call, says, stack, until
 from temporalio.client import Client
-from typer.testing import CliRunner
 
 from turngate import ToolContext, tool
-from turngate.approvals_api.app import create_app
 from turngate.approvals_api.gateway.client import Gateway
-from turngate.cli.main import app
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.requests import LostStart
 from turngate.domain.tools.tool import Tool
@@ -60,15 +56,6 @@ def payer(check_with: Any) -> Tool:
     return pay
 
 
-async def page_of(api: Api, request_id: str) -> str:
-    services = api.stack.services
-    pages = create_app(database=services.database, gateway=services.gateway, settings=services.settings)
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(pages), base_url="http://127.0.0.1", cookies=dict(api.operator.cookies)
-    ) as browser:
-        return html.unescape(re.sub(r"<[^>]*+>", "", (await browser.get(f"/requests/{request_id}")).text))
-
-
 @pytest.mark.parametrize(
     ("check_with", "says_how"),
     [
@@ -79,7 +66,7 @@ async def page_of(api: Api, request_id: str) -> str:
     ],
 )
 async def test_a_lost_call_says_how_to_find_out(
-    client: Client, sqlite: Database, monkeypatch: pytest.MonkeyPatch, check_with: Any, says_how: str | None
+    client: Client, sqlite: Database, check_with: Any, says_how: str | None
 ) -> None:
     """Page, API and terminals: key, worker, progress, the agent's words, and how its tool says to check; and no secret."""
     model = ListModel(says("I pay Ann now.", call("pay", ARGUMENTS, "c1")), says("Done."))
@@ -101,10 +88,8 @@ async def test_a_lost_call_says_how_to_find_out(
             await engine.decide(request, "respond", outcome="tell_model")
             await engine.ended(run)
         answer = await api.operator.get(f"/api/v1/requests/{request.id}")
-        page = await page_of(api, request.id)
-        token = await token_for(sqlite, "cli", "admin")
-        monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
-        printed = await asyncio.to_thread(CliRunner().invoke, app, ["show", request.id, "--url", api.url])
+        page = html.unescape(re.sub(r"<[^>]*+>", "", await api.page(f"/requests/{request.id}")))
+        printed = await api.printed("show", request.id)
     detail = RequestDetail.model_validate(answer.json())
     start, execution = detail.lost_start, (await engine.executions(run))["c1"]
     assert start is not None
@@ -113,7 +98,7 @@ async def test_a_lost_call_says_how_to_find_out(
     assert start.progress == "sent 1250 to the bank\x1b[31m"
     assert detail.agent_words == "I pay Ann now."
     terminal_ui = "\n".join(each.text.plain for each in facts_text(detail).lines)
-    for surface in (page, printed.stdout, terminal_ui):
+    for surface in (page, printed, terminal_ui):
         for words in (
             start.idempotency_key,
             engine.engine.worker,

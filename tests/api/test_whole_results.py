@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,7 @@ import pytest
 from support.api.api_server import Api, token_for
 from support.engine.sub_agent_app import LIMITS, log_of, step, task
 from support.stores.changed_rows import planted_calls
-from typer.testing import CliRunner
 
-from turngate.cli.main import app
 from turngate.client import SyncTurngateClient
 from turngate.domain.errors import NotFoundError
 from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok
@@ -104,18 +103,10 @@ async def test_any_id_of_a_provider_leads_to_its_call(office: Api, call_id: str)
 
 
 @pytest.mark.exhaustive
-async def test_the_command_prints_all_of_it(office: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_command_prints_all_of_it(office: Api, tmp_path: Path) -> None:
     """`turngate result`: a text as it is, rows as indented JSON, --out into a file, --json as the API sends it."""
     run_id, (log, rows) = await made_calls(office, ("read_log", {"chars": CHARS}), ("list_rows", {"chars": 200}))
-    token = (await token_for(office.stack.database, "cli", "requests:read"))["Authorization"]
-    monkeypatch.setenv("TURNGATE_TOKEN", token.removeprefix("Bearer "))
-
-    async def printed(*arguments: str) -> str:
-        command = ["result", *arguments, "--url", office.url]
-        answer = await asyncio.to_thread(CliRunner().invoke, app, command)
-        assert answer.exit_code == 0, answer.output
-        return answer.stdout
-
+    printed = partial(office.printed, "result", scopes=["requests:read"])
     assert await printed(run_id, log["tool_call_id"]) == log_of(CHARS) + "\n"
     assert '    {\n      "n": 1,\n      "rate": 1.1\n    }' in await printed(run_id, rows["tool_call_id"])
     file = tmp_path / "log.txt"
@@ -123,6 +114,4 @@ async def test_the_command_prints_all_of_it(office: Api, tmp_path: Path, monkeyp
     assert file.read_text(encoding="utf-8") == log_of(CHARS)
     whole = json.loads(await printed(run_id, log["tool_call_id"], "--json"))
     assert TOOL_RESULT.validate_python(whole["result"]) == Ok(value={"value": log_of(CHARS)})
-    missing = await asyncio.to_thread(CliRunner().invoke, app, ["result", run_id, "none", "--url", office.url])
-    assert missing.exit_code == 1
-    assert "has no call 'none'" in missing.stderr
+    assert "has no call 'none'" in await printed(run_id, "none", code=1)

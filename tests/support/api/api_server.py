@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BaseModel
 from support.engine.stack import Stack, call, says, stack
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
+from typer.testing import CliRunner
 
 from turngate.activities.call_model import CallModel
 from turngate.approvals_api.app import create_api_app, create_app
@@ -27,6 +28,7 @@ from turngate.approvals_api.http.authentication import SESSION_COOKIE
 from turngate.approvals_api.principal import OPERATOR_SCOPES, Principal
 from turngate.approvals_api.runs.order import checked_order, record
 from turngate.approvals_api.settings import ApiSettings
+from turngate.cli.main import app as commands
 from turngate.domain.contract import CallModelInput
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.identity import UNBOUND, TokenBounds
@@ -153,6 +155,7 @@ class Api:
 
     name: str
     url: str
+    settings: ApiSettings
     stack: Stack
     operator: httpx.AsyncClient
     agent: httpx.AsyncClient
@@ -188,6 +191,35 @@ class Api:
             json={"decision": verb, "digest": request["digest"], **body},
             headers={"Idempotency-Key": key} if key else {},
         )
+
+    @contextlib.asynccontextmanager
+    async def browser(self) -> AsyncIterator[httpx.AsyncClient]:
+        """The pages of this API, in this process, as the operator's browser asks for them."""
+        services = self.stack.services
+        pages = create_app(database=services.database, gateway=services.gateway, settings=self.settings)
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(pages),
+            base_url="http://127.0.0.1",
+            cookies=dict(self.operator.cookies),
+            headers={"Accept": "text/html"},
+        ) as browser:
+            yield browser
+
+    async def page(self, path: str) -> str:
+        """The HTML of a page, as the operator gets it."""
+        async with self.browser() as browser:
+            answer = await browser.get(path)
+        assert answer.status_code == 200, answer.text
+        return answer.text
+
+    async def printed(self, *words: str, code: int = 0, scopes: Sequence[access.Scope] = ("admin",)) -> str:
+        """What a command prints that is typed with a token of these scopes. ``code``: with which it ends."""
+        token = await token_for(self.stack.database, "cli", *scopes)
+        environment = {"TURNGATE_TOKEN": token["Authorization"].removeprefix("Bearer ")}
+        command = [*words, "--url", self.url]
+        answer = await asyncio.to_thread(CliRunner().invoke, commands, command, env=environment)
+        assert answer.exit_code == code, answer.output
+        return answer.output if code else answer.stdout
 
 
 class Planned(Api):
@@ -235,16 +267,13 @@ async def api_on(
     kind: type[Api] = Api,
 ) -> AsyncIterator[Api]:
     """Serve an API on the engine. ``name``: the second part of its people's names, after their role; None: a random one."""
-    app = create_api_app(
-        database=engine.database,
-        gateway=gateway,
-        settings=ApiSettings(
-            heartbeat_timeout_seconds=2,
-            sse_ping=timedelta(milliseconds=300),
-            temporal_pages=temporal_pages,
-            workspaces=workspaces,
-        ),
+    settings = ApiSettings(
+        heartbeat_timeout_seconds=2,
+        sse_ping=timedelta(milliseconds=300),
+        temporal_pages=temporal_pages,
+        workspaces=workspaces,
     )
+    app = create_api_app(database=engine.database, gateway=gateway, settings=settings)
     name = name or secrets.token_hex(3)
     async with contextlib.AsyncExitStack() as clients:
         url = await clients.enter_async_context(serving(app))
@@ -257,6 +286,7 @@ async def api_on(
         yield kind(
             name=name,
             url=url,
+            settings=settings,
             stack=engine,
             operator=await connected(
                 cookies=await session_for(engine.database, f"ada-{name}"), headers={"Origin": url}
