@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from unit.domain.policy.test_grants import grant
 
-from turngate import Policy, Rule, tool
+from turngate import Policy, tool
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.grants import GrantPattern, exact_pattern
 from turngate.domain.policy.limits import ValueLimit, parse_limit, parse_total
@@ -244,12 +244,3 @@ def test_i2_no_grant_judges_a_program_by_a_beginning() -> None:
             for of in (pay, start_process)
         ]
         assert answers == ["allow", "allow" if lets_run else "ask"]
-
-
-def test_a_grant_with_limits_never_overrides_a_rule_that_asks() -> None:
-    """Limits widen which calls a grant covers, not what it may override."""
-    mine = grant(pattern=limited("le", 5))
-    rules = Policy(rule=[Rule(name="each", verdict="ask", tools=["pay"])])
-    facts = call_facts('{"x": 5}', None)
-    assert evaluate(rules, pay, None, agent="a", facts=lambda: facts, grants=[mine]).answer == "ask"
-    assert evaluate(Policy(), pay, None, agent="a", facts=lambda: facts, grants=[mine]).answer == "allow"
