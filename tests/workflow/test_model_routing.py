@@ -198,7 +198,7 @@ async def test_an_outage_without_end_is_answered_by_the_fallback_of_an_unattende
     The agent's limits may say otherwise for either.
     """
     limits = Limits(model_retry=timedelta(seconds=0.1), **setting)
-    models = {"test": ListModel(broken("unreachable", retryable=True)), "b": ListModel(says("Done."))}
+    models = {"test": ListModel(broken("unreachable", retryable=True, wait=0.05)), "b": ListModel(says("Done."))}
     async with routed(client, sqlite, bench, **models, fallback=["scripted:b"], limits=limits) as engine:
         ended = await engine.ended(await engine.start(**({"unattended": "rules"} if unattended else {})))
         assert (ended.status, requests_to(engine, "b")) == (("completed", 1) if falls_back else ("failed", 0))

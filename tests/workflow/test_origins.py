@@ -83,36 +83,25 @@ async def from_store(engine: Stack, run: runs.Run, known: Tool) -> str | None:
     return of_call.model_dump_json(exclude_defaults=True)
 
 
-async def test_a_request_says_where_its_arguments_come_from(client: Client, database: Database) -> None:
-    """A stranger's account is marked, the task's order is not; a retry that has only the store finds the same."""
-    model = ListModel(READ, PAY, says("Paid."))
-    async with stack(client, database, read_mail, pay_to, model=model) as engine:
-        run = await engine.start("Refund 49.00 EUR for order A-113, as the mail says.")
-        by_argument = await origins(engine, run)
-        assert {at: each.doubt for at, each in by_argument.items()} == {
-            "/iban": "untrusted",
-            "/order": None,
-            "/cents": None,
-        }
-        assert (
-            by_argument["/iban"].words
-            == "only in the result of read_mail at /value (step 1), which anyone may have written"
-        )
-        assert by_argument["/order"].words == "the task"
-        assert await from_store(engine, run, pay_to) == (await engine.request(run)).origins
-        await engine.decide(await engine.request(run), "approve")
-        await engine.ended(run)
+async def test_a_request_says_where_its_arguments_come_from(client: Client, sqlite: Database) -> None:
+    """A stranger's account is marked, the task's order is not; a retry that has only the store finds the same.
 
-
-async def test_what_the_model_no_longer_sees_still_counts(client: Client, sqlite: Database) -> None:
-    """A shortened conversation changes no answer: the mail counts although only the newest messages are sent."""
+    A shortened conversation changes no answer: the mail counts although only the newest messages are sent.
+    """
     looks = [says("I look.", call("look_around", "{}", f"l{number}")) for number in range(3)]
     model = ListModel(READ, *looks, PAY, says("Paid."))
     hooks = [KeepRecent(messages=2)]
     async with stack(client, sqlite, read_mail, look_around, pay_to, model=model, hooks=hooks) as engine:
         run = await engine.start("Refund 49.00 EUR for order A-113, as the mail says.")
-        assert (await origins(engine, run))["/iban"].doubt == "untrusted"
-        await engine.decide(await engine.request(run), "reject")
+        by_argument = await origins(engine, run)
+        doubts = {at: each.doubt for at, each in by_argument.items()}
+        assert doubts == {"/iban": "untrusted", "/order": None, "/cents": None}
+        words = "only in the result of read_mail at /value (step 1), which anyone may have written"
+        assert by_argument["/iban"].words == words
+        assert by_argument["/order"].words == "the task"
+        assert await from_store(engine, run, pay_to) == (await engine.request(run)).origins
+        assert MAIL not in str(model.seen[-1].messages)
+        await engine.decide(await engine.request(run), "approve")
         await engine.ended(run)
 
 

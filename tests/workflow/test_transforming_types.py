@@ -130,8 +130,12 @@ async def call_of(engine: Stack, run: runs.Run, tool_call_id: str) -> calls.Call
     return row
 
 
+@pytest.mark.unencrypted  # it reads Temporal's history itself
 async def test_i7_approved_and_edited_calls_reach_the_handler_decoded_once(client: Client, sqlite: Database) -> None:
-    """I7: policy, preview, precondition, hooks, handler and presenter see objects decoded once; store and wire hold text."""
+    """I7: policy, preview, precondition, hooks, handler and presenter see objects decoded once; store and wire hold text.
+
+    I8: the workflow's history holds no content, so a replay of all of it reads, decodes and runs nothing.
+    """
     shop = Shop()
     model = ListModel(says(call("ship", raw(), "c1"), call("ship", raw(price="2.50"), "c2")), says("Done."))
     async with stack(client, sqlite, shop.ship(), model=model, hooks=[shop]) as engine:
@@ -165,6 +169,27 @@ async def test_i7_approved_and_edited_calls_reach_the_handler_decoded_once(clien
         assert edited_result["ran_with"] == json.loads(raw(price="3.50", trail="operator"))
         assert edited_result["result"] == encoded("3.50", "operator")
 
+        await engine.closed(run)
+        history = await engine.workflow(run).fetch_history()
+        before, number = list(shop.sightings), len(model.seen)
+        recorded = "\n".join(texts_of(history.to_json_dict()))
+        assert run.id in recorded
+        assert [word for word in (*SECRET_WORDS, "operator_message", "trail") if word in recorded] == []
+        replay = await build_replayer(AgentTurn).replay_workflow(history, raise_on_replay_failure=False)
+        assert replay.replay_failure is None
+        assert (shop.sightings, len(model.seen), await engine.results(run)) == (before, number, results)
+
+
+def texts_of(value: Any, key: str = "") -> list[str]:
+    """Every text in a recorded history; payloads decoded."""
+    if isinstance(value, dict):
+        return [text for name, each in value.items() for text in texts_of(each, name)]
+    if isinstance(value, list):
+        return [text for each in value for text in texts_of(each, key)]
+    if isinstance(value, str):
+        return [base64.b64decode(value).decode() if key in {"data", "encoding"} else value]
+    return []
+
 
 async def test_i7_a_predicate_decides_on_decoded_values(client: Client, sqlite: Database) -> None:
     """I7: a rule over a Decimal lets the cheap call through and asks for the dear one; on text it would raise, and ask."""
@@ -190,13 +215,16 @@ async def test_i7_a_predicate_decides_on_decoded_values(client: Client, sqlite: 
         assert [each["content"] for each in sent(model.seen[1])[-2:]] == ['{"value":"EUR 0.70"}'] * 2
 
 
-async def test_i7_a_restart_between_planning_and_approval_changes_nothing(client: Client, sqlite: Database) -> None:
-    """I7: planned by one worker, approved while none runs, run by one that was not there: the store holds the text."""
-    planner, shop = Shop(), Shop()
+async def test_i7_each_attempt_decodes_the_models_text_again(client: Client, sqlite: Database) -> None:
+    """I7: planned by one worker, approved while none runs, run by one that was not there: the store holds the text.
+
+    An attempt that was lost had changed its parameters; the next one gets them as the model sent them.
+    """
+    planner, shop = Shop(), Shop(hang=True)
     model = ListModel(says(call("ship", raw(), "c1")), says("Done."))
     async with (
-        stack(client, sqlite, shop.ship(), model=model, working=False) as restarted,
-        stack(client, sqlite, planner.ship(), model=model, working=False) as engine,
+        stack(client, sqlite, shop.ship(effect="idempotent"), model=model, working=False) as restarted,
+        stack(client, sqlite, planner.ship(effect="idempotent"), model=model, working=False) as engine,
     ):
         restarted.task_queue = engine.task_queue
         async with engine.worker():
@@ -204,28 +232,15 @@ async def test_i7_a_restart_between_planning_and_approval_changes_nothing(client
             request = await engine.request(run)
             await engine.idle(run)
         assert (await engine.decide(request, "approve")).status == "approved"
-        async with restarted.worker():
-            await engine.ended(run)
-        assert (planner.handled, shop.handled) == ([], [decoded()])
-        assert (await engine.results(run))["c1"] == Ok(value=encoded())
-        assert sent(model.seen[-1])[-1]["content"] == compact(encoded())
-
-
-async def test_i7_each_attempt_decodes_the_models_text_again(client: Client, sqlite: Database) -> None:
-    """I7: an attempt that was lost had changed its parameters; the next one gets them as the model sent them."""
-    shop = Shop(hang=True)
-    model = ListModel(says(call("ship", raw(), "c1")), says("Done."))
-    tool = shop.ship(ask=False, effect="idempotent")
-    async with stack(client, sqlite, tool, model=model, working=False) as engine:
-        async with engine.worker(graceful_shutdown_seconds=0):
-            run = await engine.start()
+        async with restarted.worker(graceful_shutdown_seconds=0):
             await asyncio.wait_for(shop.started.wait(), 60)
         shop.hang = False
-        async with engine.worker():
+        async with restarted.worker():
             await engine.ended(run)
-        assert shop.handled == [decoded(), decoded()]
+        assert (planner.handled, shop.handled) == ([], [decoded(), decoded()])
         assert (await engine.executions(run))["c1"].attempts == 2
         assert (await engine.results(run))["c1"] == Ok(value=encoded())
+        assert sent(model.seen[-1])[-1]["content"] == compact(encoded())
 
 
 async def test_i7_a_fork_is_sent_the_recorded_result_and_decodes_its_own_calls(
@@ -315,35 +330,3 @@ async def test_i7_a_tool_of_raw_json_schema_gets_what_was_sent(client: Client, s
         assert sorted(handled, key=str) == sorted([json.loads(raw()), json.loads(raw("3.50"))], key=str)
         assert (await engine.results(run))["c1"] == Ok(value=json.loads(raw()))
         assert sent(model.seen[1])[3]["content"] == compact(json.loads(raw()))
-
-
-def texts_of(value: Any, key: str = "") -> list[str]:
-    """Every text in a recorded history; payloads decoded."""
-    if isinstance(value, dict):
-        return [text for name, each in value.items() for text in texts_of(each, name)]
-    if isinstance(value, list):
-        return [text for each in value for text in texts_of(each, key)]
-    if isinstance(value, str):
-        return [base64.b64decode(value).decode() if key in {"data", "encoding"} else value]
-    return []
-
-
-@pytest.mark.unencrypted  # it reads Temporal's history itself
-async def test_i7_replaying_a_run_decodes_nothing(client: Client, sqlite: Database) -> None:
-    """I7, I8: the workflow's history holds no content, so a replay of all of it reads, decodes and runs nothing."""
-    shop = Shop()
-    model = ListModel(says(call("ship", raw(), "c1")), says("Done."))
-    async with stack(client, sqlite, shop.ship(), model=model) as engine:
-        run = await engine.start()
-        await edited(engine, run, await engine.request(run), raw(trail="operator"))
-        await engine.ended(run)
-        await engine.closed(run)
-        history = await engine.workflow(run).fetch_history()
-        before, requests, results = list(shop.sightings), len(model.seen), await engine.results(run)
-        recorded = "\n".join(texts_of(history.to_json_dict()))
-        assert run.id in recorded
-        assert [word for word in (*SECRET_WORDS, "operator_message", "trail") if word in recorded] == []
-        replayer = build_replayer(AgentTurn)
-        assert (await replayer.replay_workflow(history, raise_on_replay_failure=False)).replay_failure is None
-
-        assert (shop.sightings, len(model.seen), await engine.results(run)) == (before, requests, results)
