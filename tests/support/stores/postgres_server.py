@@ -91,6 +91,7 @@ class Cluster:
         self._port = choose_port()
         self.server = PostgresServer(self._port)
         initdb = [program("initdb"), "-D", str(self._cluster), "-U", "turngate", "-A", "trust", "--no-sync"]
+        initdb.append("--encoding=UTF8")  # whatever LANG is here: for C it would be SQL_ASCII
         subprocess.run([*self._as_user, *initdb], check=True, capture_output=True, cwd=self.home)
         access = self._cluster / "pg_hba.conf"
         access.write_text(f"host all {NEEDS_PASSWORD} 127.0.0.1/32 scram-sha-256\n{access.read_text()}")
