@@ -6,12 +6,10 @@ import asyncio
 import contextlib
 import html
 import json
-import os
 import re
 import secrets
 import subprocess
-import sys
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -25,6 +23,7 @@ from sqlalchemy import select
 from support.api.api_server import POLICY, TOOLS, TextScript, serving
 from support.api.login_app import PASSWORD
 from support.engine.stack import Stack, stack
+from support.programs.terminal_process import turngate
 from support.servers.notification_receivers import LINKS, receiving, webhook_channel
 from temporalio.client import Client, WorkflowExecution
 
@@ -99,58 +98,15 @@ async def stored(database: Database) -> dict[str, str]:
     return cells
 
 
-TERMINAL = """
-import json, os, sys
-from typer.testing import CliRunner
-from turngate.cli.main import app
-from turngate.wire import people
-
-for typed in sys.stdin:
-    batch, out = json.loads(typed), []
-    os.environ.update(TURNGATE_TOKEN=batch["token"])
-    if not batch["token"]:
-        del os.environ["TURNGATE_TOKEN"]
-    for words in batch["lines"]:
-        people.MEMORY.names.clear()
-        people.MEMORY.ids.clear()
-        answer = CliRunner().invoke(app, words)
-        out.append((answer.exit_code, answer.output + (repr(answer.exception) if answer.exit_code else "")))
-    print(json.dumps(out), flush=True)
-"""
-MOST_BYTES = 2**26
-"""That all commands print."""
-
-
-@contextlib.asynccontextmanager
-async def terminal_of(database: Database, url: str, directory: Path) -> AsyncIterator[Any]:
-    """A process that runs each line of commands that it reads: a command has its own memory of names."""
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("TURNGATE_")},
-        "TURNGATE_DATA_DIR": str(directory),
-        "TURNGATE_DATABASE_URL": database.url,
-        "TURNGATE_API_URL": url,
-        "NO_COLOR": "1",
-        "COLUMNS": "400",
-    }
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", TERMINAL, env=environment, stdin=-1, stdout=-1, limit=MOST_BYTES
-    )
-    yield process
-    assert process.stdin is not None
-    process.stdin.close()
-    assert await process.wait() == 0
-
-
 @dataclass
 class Office:
-    """An API with its pages, an engine, a terminal, and two people in it. ``types_all``: each command that shows anything."""
+    """An API with its pages, an engine, and two people in it. ``types_all``: they type each command that shows anything."""
 
     database: Database
     engine: Stack
     app: FastAPI
     url: str
     directory: Path
-    terminal: Any
     types_all: bool
     ids: dict[str, str] = field(default_factory=dict)
     also: list[str] = field(default_factory=list)
@@ -201,10 +157,17 @@ class Office:
         await self.engine.ended(row)
 
     async def commands(self, *lines: Sequence[str], token: str = "") -> list[tuple[int, str]]:
-        """Type commands in the process of a terminal, which knows no names yet; return exit code and output of each."""
-        self.terminal.stdin.write(json.dumps({"lines": lines, "token": token}).encode() + b"\n")
-        answers = json.loads(await self.terminal.stdout.readline())
-        return [(code, text) for code, text in answers]
+        """Type commands, each in a process of its own, which knows no names yet; return exit code and output of each."""
+        environment = {
+            "TURNGATE_DATA_DIR": str(self.directory),
+            "TURNGATE_DATABASE_URL": self.database.url,
+            "TURNGATE_API_URL": self.url,
+            "NO_COLOR": "1",
+            "COLUMNS": "400",
+            **({"TURNGATE_TOKEN": token} if token else {}),
+        }
+        typed = [asyncio.to_thread(turngate, *words, cwd=self.directory, **environment) for words in lines]
+        return [(done.returncode, done.stdout + done.stderr) for done in [await each for each in typed]]
 
     async def id_of(self, name: str) -> str:
         async with self.database.read() as conn:
@@ -489,8 +452,7 @@ async def test_a_name_is_in_one_table_and_goes_from_everywhere(
     ):
         app = create_app(database=database, gateway=gateway, settings=QUICK)
         url = await after.enter_async_context(serving(app))
-        terminal = await after.enter_async_context(terminal_of(database, url, tmp_path))
-        office = Office(database, engine, app, url, tmp_path, terminal, types_all)
+        office = Office(database, engine, app, url, tmp_path, types_all)
         notifying = asyncio.create_task(keep_notifying(database, engine.services.feed, (webhook_channel(receiver),)))
         await office.add(RARE)
         await office.add(OTHER)
