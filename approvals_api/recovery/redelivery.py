@@ -32,8 +32,10 @@ ORDERED: Final = frozenset({"run.interrupted", "run.paused", "run.resumed"})
 ENDED: Final = frozenset({"request.decided", "request.superseded"})
 
 
-async def keep_redelivering(services: Services) -> None:
-    """Check every end of a request once: first those from before this process, then each a few seconds after it was made.
+async def keep_redelivering(
+    services: Services, *, grace: timedelta = GRACE, pause_seconds: float = PAUSE_SECONDS
+) -> None:
+    """Check every end of a request once: first those from before this process, then each ``grace`` after it was made.
 
     Runs until it is cancelled. While Temporal or the store is away, it waits and then continues where it was.
     """
@@ -42,10 +44,10 @@ async def keep_redelivering(services: Services) -> None:
         try:
             if seq is None:
                 seq = await redeliver_earlier(services)
-            seq = await redeliver_after(services, seq)
+            seq = await redeliver_after(services, seq, grace)
         except UnavailableError as error:
             logger.warning("decisions that their runs may have missed are checked later: %s", error)
-        await asyncio.sleep(PAUSE_SECONDS)
+        await asyncio.sleep(pause_seconds)
 
 
 async def redeliver_earlier(services: Services) -> int:
@@ -67,10 +69,10 @@ async def redeliver_earlier(services: Services) -> int:
     return seq
 
 
-async def redeliver_after(services: Services, seq: int) -> int:
+async def redeliver_after(services: Services, seq: int, grace: timedelta = GRACE) -> int:
     """Check the decisions after event ``seq`` that are old enough; returns the last event seen. Raises as above."""
     async with services.database.glance() as conn:
-        upto = await events.before(conn, seq, now() - GRACE)
+        upto = await events.before(conn, seq, now() - grace)
         # Most runs have ended by then, and others' events are no decision: nothing of these is read.
         missed = await events.of_live_runs(conn, ENDED | ORDERED, after=seq, upto=upto)
     for event in missed:

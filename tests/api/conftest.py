@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +16,7 @@ from support.stores.statement_cache import compiled_once
 from temporalio.client import Client
 
 from turngate.approvals_api.gateway.client import Gateway
-from turngate.approvals_api.recovery import redelivery
+from turngate.approvals_api.recovery.redelivery import keep_redelivering
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
 
@@ -73,12 +74,13 @@ async def office(client: Client, sqlite: Database, world: World) -> AsyncIterato
 
 
 @pytest.fixture
-async def cut_off(api: Api, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
+async def cut_off(api: Api) -> AsyncIterator[Api]:
     """The same store with an API that can't reach Temporal: a real client, and a port where no server listens.
 
-    The other API tells runs at its next look what they have missed.
+    Another process tells runs at its next look what they have missed.
     """
-    monkeypatch.setattr(redelivery, "GRACE", timedelta(0))
     nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
+    telling = asyncio.create_task(keep_redelivering(api.stack.services, grace=timedelta(0), pause_seconds=0.1))
     async with api_on(api.stack, Gateway(nowhere), api.name) as unreachable:
         yield unreachable
+    telling.cancel()
