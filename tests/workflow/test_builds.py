@@ -198,7 +198,10 @@ async def test_i5_code_that_cannot_continue_a_run_is_named_with_what_continues_i
     code: type[ChangedTurn],
     says: str,
 ) -> None:
-    """Explain, the stalled runs and health name the code that fails; the release that began the run continues it."""
+    """Explain, the stalled runs and health name the code that fails; the release that began the run continues it.
+
+    It has a build by then: builds may be brought in while runs wait, but one that no worker came up with is never current.
+    """
     async with fleet(with_short_tasks(client), sqlite, bench, monkeypatch, paying()) as those:
         engine = those.engine
         async with those.worker():
@@ -233,6 +236,9 @@ async def test_i5_code_that_cannot_continue_a_run_is_named_with_what_continues_i
         assert bench.paid == []
         async with those.worker("OLD"):
             await engine.ended(run)
+            with pytest.raises(NotFoundError, match="no worker of build 2 has started"):
+                await builds.make_current(client, those.name, "2", wait_seconds=0)
+        assert await those.builds_of(run) == ["", "OLD"]
         assert bench.paid == [5]
         await builds.make_current(client, those.name, None)
 
@@ -289,23 +295,6 @@ async def test_a_build_without_workers_is_named_as_what_its_runs_wait_for(
         await builds.make_current(client, "never-there", None)
     refused = await Client.connect("127.0.0.1:1", lazy=True)
     assert await new_runs_note(refused, "any", None) is None
-
-
-@pytest.mark.exhaustive
-async def test_a_run_that_began_without_builds_moves_to_the_first_current_build(
-    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Builds may be brought in while runs wait. One that no worker came up with is never current."""
-    async with fleet(client, sqlite, bench, monkeypatch, paying()) as those:
-        async with those.worker():
-            run = await those.engine.start()
-            await those.engine.request(run)
-            await those.engine.idle(run)
-        async with those.worker("1"):
-            assert await answered(those.engine, run) == "completed"
-            with pytest.raises(NotFoundError, match="no worker of build 2 has started"):
-                await builds.make_current(client, those.name, "2", wait_seconds=0)
-        assert await those.builds_of(run) == ["", "1"]
 
 
 @pytest.mark.exhaustive

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -56,13 +56,11 @@ from turngate.store.runs.runs import Run
 from turngate.store.schedules import schedule_fires
 from turngate.store.tables import (
     approvals,
-    calls,
     decisions,
     events,
     executions,
     messages,
     metadata,
-    published_policies,
     requests,
     whole_results,
     worlds,
@@ -328,48 +326,6 @@ async def test_i15_rows_that_come_or_go_are_found_and_no_digest_tells_what_it_is
     assert [each for each in digests_with("") if each in logged] == []
     assert run.nonce not in logged
     await rows_come_and_go(sqlite, run)
-
-
-@pytest.mark.parametrize("is_known", [True, False])
-async def test_i15_an_edit_that_was_asked_about_again_agrees(
-    client: Client, sqlite: Database, bench: Bench, *, is_known: bool
-) -> None:
-    """I15: after an edit for which a rule wants other people, the bytes of the second request are those that may run.
-
-    The API knows that rule and does not take the edit, or only the worker does.
-    """
-    large = {"at": "/cents", "op": "gt", "value": 1000}
-    rules = [
-        Rule.model_validate({"name": "large", "verdict": "ask", "tools": ["pay"], "args": [large], "quorum": 2}),
-        Rule(name="small", verdict="ask", tools=["pay"]),
-    ]
-    async with stack(client, sqlite, bench.pay, model=paying(51), policy=Policy(rule=rules)) as engine:
-        run = await engine.start()
-        if not is_known:
-            async with sqlite.write() as conn:
-                await conn.execute(delete(published_policies))
-        with pytest.raises(ConflictError) if is_known else nullcontext():
-            await engine.decide(await engine.request(run), "edit", args='{"cents": 5000}', message="Five more.")
-        assert await difference(sqlite, run) == ""
-        for name, value in {"message": "Five more.", "decided_by": "operator", "args": '{"cents": 5000}'}.items():
-            async with sqlite.write() as conn:
-                await conn.execute(update(decisions).values({name: "another"}))
-            assert await difference(sqlite, run) != "", name
-            async with sqlite.write() as conn:
-                await conn.execute(update(decisions).values({name: value}))
-        assert await difference(sqlite, run) == ""
-        again = await engine.request(run)
-        assert await difference(sqlite, run) == ""
-        async with sqlite.write() as conn:
-            await conn.execute(update(calls).values(edited_input='{"cents": 9000}'))
-        assert "edited_input: it is not as" in await difference(sqlite, run)
-        async with sqlite.write() as conn:
-            await conn.execute(update(calls).values(edited_input=again.input))
-        for name in ("ann", "bob"):
-            await engine.decide(again, "approve", by=replace(OPERATOR, name=name))
-        await engine.ended(run)
-    assert bench.paid == [5_000]
-    assert await difference(sqlite, run) == ""
 
 
 async def test_i15_an_erased_person_agrees_and_can_not_be_guessed(sqlite: Database) -> None:

@@ -10,7 +10,18 @@ from datetime import timedelta
 import pytest
 from pydantic import ValidationError, field_validator
 from sqlalchemy import delete
-from support.engine.stack import OPERATOR, STARTER, ListModel, Script, call, person, says, stack, until
+from support.engine.stack import (
+    OPERATOR,
+    STARTER,
+    ListModel,
+    Script,
+    call,
+    person,
+    require_no_difference,
+    says,
+    stack,
+    until,
+)
 from support.engine.tools import Amount, Bench
 from support.stores.encryption import ALSO_ENCRYPTED
 from temporalio.client import Client
@@ -398,7 +409,8 @@ async def test_i6_an_edit_does_not_walk_past_the_terms_of_the_edited_call(
 ) -> None:
     """I6: 51 edited to 5,000 is asked about again under the rule for 5,000: two people, and not the starter.
 
-    The API does not take the edit if it knows that rule; where it does not, the worker's door stops the call.
+    The API does not take the edit if it knows that rule; where it does not, the worker's door stops the call. I15: rows and log
+    agree before the second decision and after it.
     """
     policy = Policy(
         rule=[
@@ -431,6 +443,7 @@ async def test_i6_an_edit_does_not_walk_past_the_terms_of_the_edited_call(
             await engine.decide(request, "edit", args='{"cents": 5000}', by=STARTER)
         again = await engine.request(run)
         assert (again.input, again.rule, again.quorum, again.risk) == ('{"cents": 5000}', "large", 2, "high")
+        await require_no_difference(sqlite)
         with pytest.raises(ForbiddenError):
             await engine.decide(again, "approve", by=STARTER)
         await engine.decide(again, "approve", by=person("ann"))

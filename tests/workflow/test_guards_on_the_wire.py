@@ -189,32 +189,6 @@ async def test_a_refused_request_does_not_fall_back(stage: Stage, wire: Wire) ->
     assert stage.servers[NEXT[wire.name]].requests == []
 
 
-IN_THE_MIDDLE = {
-    "openai": b'data: {"error": {"message": "Overloaded", "type": "server_error", "code": 503}}\n\n',
-    "anthropic": b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}\n\n',
-    "google": b'data: {"error": {"code": 503, "message": "Overloaded", "status": "UNAVAILABLE"}}\n\n',
-}
-
-
-@pytest.mark.exhaustive
-async def test_an_error_after_the_first_words_says_that_they_are_void(stage: Stage) -> None:
-    """Status 200, words, then an error: the request is repeated, and watchers of the words always learn that they are void."""
-
-    async def one(wire: Wire) -> None:
-        begun = wire.stream(WireResponse(text="I believe", calls=(WireCall("look", '{"name": "x"}', "c1"),)))
-        content = begun[: begun.rindex(wire.truncated)] + IN_THE_MIDDLE[wire.name]
-        stage.servers[wire.name].answer(content, headers=EVENT_STREAM)
-        stage.says(wire, DONE)
-        played = await turned(stage, wire)
-        assert [message.text for message in played.history] == ["go", "Done."]
-        retrying = await stage.engines[True].event(played.run, "model.retrying")
-        assert retrying.payload["shown"] is True
-        assert retrying.payload["error_class"] == "server_error"
-
-    await asyncio.gather(*(one(wire) for wire in WIRES))
-    assert stage.bench.looked == []
-
-
 @pytest.mark.exhaustive
 async def test_a_fallback_after_the_first_words_takes_them_back(stage: Stage) -> None:
     """The quota ends in the middle of a response: watchers learn that its words are void before the next model's first word."""
