@@ -74,54 +74,37 @@ async def user_texts(engine: Stack, run: runs.Run) -> list[str]:
 
 
 async def test_a_held_run_finishes_what_runs_and_starts_nothing_new(
-    client: Client, database: Database, bench: Bench
+    client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """What runs comes to its end, an approved call waits, the model is not asked; resumed, all of it continues (I1)."""
-    model = ListModel(says("Both.", call("slow", "{}", "s"), PAY), says("Done."))
-    async with stack(client, database, bench.slow, bench.pay, model=model) as engine:
+    """What runs comes to its end; an approved call waits, and one that gets the place of the first; the model is not asked.
+
+    Resumed, all of it continues (I1).
+    """
+    step = says("All.", call("slow", "{}", "s"), call("look", '{"name": "x"}', "l"), PAY)
+    model, limits = ListModel(step, says("Done.")), Limits(concurrency=1)
+    async with stack(client, sqlite, bench.slow, bench.look, bench.pay, model=model, limits=limits) as engine:
         run = await engine.start()
         request = await engine.request(run)
-        await asyncio.wait_for(bench.started.wait(), 30)
+        await asyncio.wait_for(bench.started.wait(), 60)
         await control.pause(engine.services, PERSON, run.id, reason="lunch")
         await held(engine, run)
         await engine.decide(request, "approve")
         bench.release.set()
         await engine.event(run, "execution.finished")
         await engine.idle(run)
-        assert (await engine.results(run)) == {"s": Ok(value={"value": "whole"}), "p": None}
-        assert (bench.paid, len(model.seen)) == ([], 1)
+        assert (await engine.results(run)) == {"s": Ok(value={"value": "whole"}), "l": None, "p": None}
+        assert (bench.looked, bench.paid, len(model.seen)) == ([], [], 1)
         now = await stored(engine, run.id)
         assert (now.status, now.paused_by, now.pause_reason) == ("running", "ada", "lunch")
         await control.resume(engine.services, PERSON, run.id)
         assert (await engine.ended(run)).status == "completed"
-        assert bench.paid == [5]
+        assert (bench.looked, bench.paid) == (["x"], [5])
         assert (await stored(engine, run.id)).paused_at is None
         assert is_reconciled(await engine.history(run))
         logged = [
             (each.type, each.payload.get("by")) for each in await engine.events(run) if each.type.startswith("run.")
         ]
         assert logged[1:3] == [("run.paused", "ada"), ("run.resumed", "ada")]
-
-
-@pytest.mark.exhaustive
-async def test_a_call_that_waits_for_its_place_does_not_start_in_a_held_run(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """With one slot, the second call of a step gets it when the first ends; if the run is paused meanwhile, it keeps waiting."""
-    model = ListModel(says("Both.", call("slow", "{}", "s"), call("look", '{"name": "x"}', "l")), says("Done."))
-    limits = Limits(concurrency=1)
-    async with stack(client, sqlite, bench.slow, bench.look, model=model, limits=limits) as engine:
-        run = await engine.start()
-        await asyncio.wait_for(bench.started.wait(), 30)
-        await control.pause(engine.services, PERSON, run.id)
-        await held(engine, run)
-        bench.release.set()
-        await engine.event(run, "execution.finished")
-        await engine.idle(run)
-        assert bench.looked == []
-        await control.resume(engine.services, PERSON, run.id)
-        assert (await engine.ended(run)).status == "completed"
-        assert bench.looked == ["x"]
 
 
 @pytest.mark.exhaustive
@@ -162,7 +145,7 @@ async def test_i8_a_pause_outlives_continue_as_new_and_a_worker(client: Client, 
     async with stack(client, sqlite, bench.slow, model=model, working=False) as engine:
         async with engine.worker():
             run = await engine.start()
-            await asyncio.wait_for(bench.started.wait(), 30)
+            await asyncio.wait_for(bench.started.wait(), 60)
             await control.pause(engine.services, PERSON, run.id)
             await held(engine, run)
             bench.release.set()
@@ -176,12 +159,10 @@ async def test_i8_a_pause_outlives_continue_as_new_and_a_worker(client: Client, 
 
 
 @pytest.mark.exhaustive
-async def test_a_queued_message_is_answered_by_a_run_of_its_own(
-    client: Client, database: Database, bench: Bench
-) -> None:
+async def test_a_queued_message_is_answered_by_a_run_of_its_own(client: Client, sqlite: Database, bench: Bench) -> None:
     """It waits for the end, then the conversation continues with it: same agent, one live run at a time, in order."""
     model = ListModel(says("Pay.", PAY), says("Paid."), says("First."), says("Second."))
-    async with stack(client, database, bench.pay, model=model) as engine:
+    async with stack(client, sqlite, bench.pay, model=model) as engine:
         run = await engine.start()
         request = await engine.request(run)
         sent = await send(engine, run, "and then?", key="k1")
@@ -205,7 +186,7 @@ async def test_a_queued_message_is_answered_by_a_run_of_its_own(
         assert (await engine.ended(second)).status == "completed"
 
         async def third() -> runs.Run | None:
-            async with database.read() as conn:
+            async with sqlite.read() as conn:
                 every = await runs.page(conn, limit=50)
             return next((each for each in every if each.task == "and after that?"), None)
 
@@ -217,16 +198,14 @@ async def test_a_queued_message_is_answered_by_a_run_of_its_own(
         assert len(model.seen) == 4
 
 
-async def test_an_injected_message_is_read_before_the_next_step(
-    client: Client, database: Database, bench: Bench
-) -> None:
+async def test_an_injected_message_is_read_before_the_next_step(client: Client, sqlite: Database, bench: Bench) -> None:
     """It comes after the results of the current step, and the model's next request ends with it (I1).
 
     The agent's own word counts when the sender says none.
     """
     model, kit = ListModel(says("Pay.", PAY), says("Done.")), Toolkit.of(bench.pay)
     prompt = Agent(name="prompt", instructions="", toolkit=kit, model="scripted:test", while_running="inject")
-    async with stack(client, database, model=model, agents=[prompt]) as engine:
+    async with stack(client, sqlite, model=model, agents=[prompt]) as engine:
         run = await engine.start(agent="prompt")
         request = await engine.request(run)
         for text, how in (("but hurry", "inject"), ("and be polite", None)):
@@ -239,7 +218,7 @@ async def test_an_injected_message_is_read_before_the_next_step(
         assert [message.role for message in model.seen[1].messages[-4:]] == ["assistant", "tool", "user", "user"]
         assert [message.text for message in model.seen[1].messages[-2:]] == ["but hurry", "and be polite"]
         assert (await _waiting(engine, run), bench.paid) == ([], [5])
-        async with database.read() as conn:
+        async with sqlite.read() as conn:
             detail = await run_views.run_detail(conn, run.id)
         assert [[(message.sent_by, message.text) for message in step.told] for step in detail.steps] == [
             [],
@@ -253,14 +232,14 @@ async def _waiting(engine: Stack, run: runs.Run) -> list[queued_messages.QueuedM
         return await queued_messages.waiting(conn, run.id)
 
 
-async def test_a_superseding_message_ends_what_waits(client: Client, database: Database, bench: Bench) -> None:
+async def test_a_superseding_message_ends_what_waits(client: Client, sqlite: Database, bench: Bench) -> None:
     """The request is superseded, its call closed as such, a decision about it is refused, and the model reads the message."""
     model = ListModel(
         says("Pay.", PAY, call("look", '{"name": "x"}', "l")),
         says("Another.", call("pay", '{"cents": 7}', "q")),
         says("Done."),
     )
-    async with stack(client, database, bench.pay, bench.look, model=model) as engine:
+    async with stack(client, sqlite, bench.pay, bench.look, model=model) as engine:
         run = await engine.start()
         request = await engine.request(run)
         await send(engine, run, "not that one, pay 7", "supersede")
@@ -270,7 +249,7 @@ async def test_a_superseding_message_ends_what_waits(client: Client, database: D
             return pending if pending.id != request.id else None
 
         second = await until(other, "request of the next step")
-        async with database.read() as conn:
+        async with sqlite.read() as conn:
             first = await requests.get(conn, request.id)
         assert first is not None
         assert (first.status, first.decided_by) == ("superseded", None)
@@ -310,7 +289,7 @@ async def test_what_a_response_on_its_way_asks_for_is_superseded_too(
 
     async with stack(client, sqlite, bench.pay, model=Script(think)) as engine:
         run = await engine.start()
-        await asyncio.wait_for(requested.wait(), 30)
+        await asyncio.wait_for(requested.wait(), 60)
         await send(engine, run, "never mind", "supersede")
         answer.set()
         request = await superseded(engine, run)

@@ -201,7 +201,7 @@ async def a_payment(request: ModelRequest) -> ModelResponse:
     ("store", "temporal"),
     [
         ("sqlite", "newer"),
-        ("postgresql", "newer"),
+        pytest.param("postgresql", "newer", marks=pytest.mark.exhaustive),
         pytest.param("sqlite", "older", marks=pytest.mark.exhaustive),
         pytest.param("postgresql", "lost", marks=pytest.mark.exhaustive),
         pytest.param("sqlite", "lost", marks=pytest.mark.exhaustive),
