@@ -5,9 +5,10 @@ The entry point of ``make mutants``; docs/reliability.md has its figures, and sa
 - ``lines.jsonl``: which lines each test runs, by a probe before each statement. Only new tests are recorded, and those that
   ran a module that has changed since.
 - ``results.jsonl``: which test noticed which mutant. Only those that survived are tried again.
+- ``unsteady.jsonl``: tests that noticed a mutant, but fail without one, too.
 
 A mutant's functions get the changed code in a process forked from the one that has collected the tests. It runs the tests that
-run the changed line, those of fewest lines first, until one fails, hangs, or the mutant's time is over.
+run the changed line, those that run little else first, until one fails, hangs, or the mutant's time is over.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ import sys
 import tomllib
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import _lru_cache_wrapper
 from importlib import import_module
+from operator import itemgetter
 from pathlib import Path
 from tempfile import mkdtemp
 from time import monotonic
@@ -59,7 +61,7 @@ SUITE = [
     "not exhaustive and not alone",
 ]
 """The tests of `make test` that run the code in their own process. A browser or a program would need minutes for each mutant."""
-LINES, RESULTS = ROOT / ".mutants/lines.jsonl", ROOT / ".mutants/results.jsonl"
+LINES, RESULTS, UNSTEADY = (ROOT / ".mutants" / f"{name}.jsonl" for name in ("lines", "results", "unsteady"))
 HANG_SECONDS, MOST_SECONDS = 60.0, 300.0
 """How long one test may take with a mutant, and all tests of a mutant together."""
 TIME_OVER = "its time is over"
@@ -111,10 +113,18 @@ def append_line(file: Path, record: dict[str, Any]) -> None:
         stream.write(json.dumps(record) + "\n")
 
 
+def read_results() -> list[dict[str, Any]]:
+    """Return the results, without those of tests that fail without a mutant."""
+    unsteady = {each["test"] for each in read_lines(UNSTEADY)}
+    return [each for each in read_lines(RESULTS) if each["test"] not in unsteady]
+
+
 def recorded() -> dict[str, dict[str, list[int]]]:
     """Return what each test ran, of tests that ran the modules as they are: test → ``path@digest`` → lines."""
     now = modules().keys()
-    return {each["test"]: each["lines"] for each in read_lines(LINES) if each["lines"].keys() <= now}
+    unsteady = {each["test"] for each in read_lines(UNSTEADY)}
+    records = (each for each in read_lines(LINES) if each["test"] not in unsteady)
+    return {each["test"]: each["lines"] for each in records if each["lines"].keys() <= now}
 
 
 class Recorder:
@@ -160,36 +170,48 @@ class Trials:
     def __init__(self, seed: str, count: int, forks: int) -> None:
         self.seed, self.count, self.forks = seed, count, forks
         self.drawn: dict[str, tuple[Mutant, Path, Codes]] = {}
+        self.runs = 0
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         known, files = recorded(), modules()
         self.session, self.covering = session, defaultdict(list)
-        items = [item for item in session.items if item.nodeid in known]
-        # Those of fewest lines first, and PostgreSQL last, which takes seconds to start.
-        for item in sorted(
-            items, key=lambda item: ("postgresql" in item.nodeid, sum(map(len, known[item.nodeid].values())))
-        ):
-            for key, lines in known[item.nodeid].items():
+        for item in session.items:
+            every = known.get(item.nodeid, {})
+            for key, lines in every.items():
+                # Those that run little else come first, and PostgreSQL, which takes seconds to start, last.
+                order = "postgresql" in item.nodeid, -len(lines) / sum(map(len, every.values())), len(lines)
                 for line in lines:
-                    self.covering[key, line].append(item)
+                    self.covering[key, line].append((order, item))
         self.draw(files, functions_of(files.values()))
-        noticed = {each["key"] for each in read_lines(RESULTS) if each["test"]}
+        noticed = {each["key"] for each in read_results() if each["test"]}
         running = 0
         for key in (key for key in self.drawn if key not in noticed):
             if running == self.forks:
                 os.wait()
                 running -= 1
+            self.fork(self.try_one, key)
             running += 1
-            if not os.fork():
-                try:
-                    self.try_one(key)
-                except BaseException:  # noqa: BLE001 - this process ends here, and the summary names what was not tried
-                    append_line(RESULTS.with_name("errors.jsonl"), {"key": key, "error": traceback.format_exc()})
-                finally:
-                    os._exit(0)
         for _ in range(running):
             os.wait()
+        self.fork(self.confirm)
+        os.wait()
         return True
+
+    def fork(self, work: Callable[..., None], *arguments: str) -> None:
+        """Do this in a process of its own, in which no terminal reports."""
+        if os.fork():
+            return
+        config, directory = self.session.config, Path(mkdtemp(prefix="mutant-"))
+        try:
+            config._tmp_path_factory._basetemp = directory
+            config.pluginmanager.unregister(name="terminalreporter")
+            config.pluginmanager.register(object(), "terminalreporter")  # a silent one, for the worker to unregister
+            work(*arguments)
+        except BaseException:  # noqa: BLE001 - this process ends here, and the summary names what was not tried
+            append_line(RESULTS.with_name("errors.jsonl"), {"of": arguments, "error": traceback.format_exc()})
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+            os._exit(0)
 
     def draw(self, files: dict[str, Path], functions: Functions) -> None:
         places = [(key, each) for key, file in files.items() for each in mutants_of(ast.parse(file.read_bytes()))]
@@ -203,37 +225,33 @@ class Trials:
                 self.drawn[f"{key}:{mutant.place}"] = mutant, files[key], codes
 
     def try_one(self, key: str) -> None:
-        """Write down which test notices a mutant. A test that fails without it, too, says nothing."""
+        """Write down which test notices a mutant."""
         mutant, file, codes = self.drawn[key]
-        config, began = self.session.config, monotonic()
-        config._tmp_path_factory._basetemp = directory = Path(mkdtemp(prefix="mutant-"))
-        config.pluginmanager.unregister(name="terminalreporter")
-        config.pluginmanager.register(object(), "terminalreporter")  # a silent one, for the worker to unregister
-        items, steady = (
-            self.covering[key.rpartition(":")[0], mutant.line],
-            {each["test"] for each in read_lines(RESULTS)},
-        )
-        while (test := self.run(items, codes)) and test not in steady:
-            tried = self.tried
-            if not self.run([item for item in items if item.nodeid == test], []):
-                self.tried = tried
-                break
-            items = [item for item in items if item.nodeid != test]
-        shutil.rmtree(directory, ignore_errors=True)
+        covering, began = self.covering[key.rpartition(":")[0], mutant.line], monotonic()
+        items = [item for _order, item in sorted(covering, key=itemgetter(0))]
+        test = self.run(items, codes)
         place = {"key": key, "file": str(file.relative_to(ROOT)), "line": mutant.line, "function": mutant.function}
         outcome = {"change": mutant.change, "test": test, "tried": self.tried, "tests": len(items)}
         append_line(RESULTS, place | outcome | {"seconds": round(monotonic() - began, 1)})
-        with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        with self.session.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
             print(f"{file.name}:{mutant.line}: {mutant.change}\n    {test or 'SURVIVED'}", flush=True)
 
-    def run(self, items: list[pytest.Item], codes: Codes) -> str | None:
+    def confirm(self) -> None:
+        """Write down which of the tests that noticed a mutant fail without one, too: what they said counts no longer."""
+        tests = {each["test"] for each in read_results() if each["key"] in self.drawn}
+        items = [item for item in self.session.items if item.nodeid in tests]
+        while test := self.run(items, [], seconds=HANG_SECONDS * len(items)):
+            append_line(UNSTEADY, {"test": test})
+            items = [item for item in items if item.nodeid != test]
+
+    def run(self, items: list[pytest.Item], codes: Codes, seconds: float = MOST_SECONDS) -> str | None:
         """Return the first of these tests that fails or hangs while the functions have these codes."""
         self.session.items, self.session._shouldfail = items, False
-        self.test, self.tried, self.until = None, 0, monotonic() + MOST_SECONDS
-        was = [(function, function.__code__) for function, _ in codes]
-        self.put(codes)
-        self.forked += 1
-        workers = ForkedWorkers(self.session.config, 1, bound=HANG_SECONDS, _forked=self.forked)
+        self.test, self.tried, self.until = None, 0, monotonic() + seconds
+        for function, code in codes:
+            function.__code__ = code
+        self.runs += 1
+        workers = ForkedWorkers(self.session.config, 1, bound=HANG_SECONDS, _forked=self.runs)
         self.session.config.pluginmanager.register(workers)
         workers._files.append(list(range(len(items))))
         try:
@@ -244,15 +262,7 @@ class Trials:
                 raise
         finally:
             workers._stop()
-            self.put(was)
         return self.test
-
-    forked = 0
-
-    @staticmethod
-    def put(codes: Codes) -> None:
-        for function, code in codes:
-            function.__code__ = code
 
     def pytest_runtest_logstart(self) -> None:
         self.tried += 1
@@ -268,7 +278,7 @@ def summary(keys: Iterable[str]) -> bool:
     """Print the results by module, and what survived. Return whether each survivor is listed as equivalent."""
     listed = tomllib.loads((Path(__file__).parent / "equivalent.toml").read_text())["mutant"]
     equivalent = {(each["file"], each["function"], each["change"]) for each in listed}
-    results = {each["key"]: each for each in read_lines(RESULTS)}
+    results = {each["key"]: each for each in read_results()}
     counts: dict[str, Counter[str]] = {path: Counter() for path in (*PATHS, "in all")}
     survivors = [f"not tried: {key}" for key in keys if key not in results]
     for each in (results[key] for key in keys if key in results):

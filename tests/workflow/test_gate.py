@@ -58,12 +58,16 @@ def paying(cents: int = 5) -> ListModel:
 async def test_i4_i6_i10_an_approved_call_runs_once_as_it_was_shown(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """I4, I6, I10: what is refused changes nothing; the first decision counts once, and the bytes that were shown run.
+    """I4, I6, I10: what is refused changes nothing; the first decision counts once, before its request expires, and the bytes that were shown run.
 
     Refused are: another digest, an edit that does not fit the schema, and the starter where the rule bars them. The same decision
     id gets the first answer, and its signal may come any number of times. A gate holds up no other call of its step.
     """
-    policy = Policy(rule=[Rule(name="four-eyes", verdict="ask", tools=["pay"], starter_may_decide=False)])
+    policy = Policy(
+        rule=[
+            Rule(name="four-eyes", verdict="ask", tools=["pay"], starter_may_decide=False, expires_after_seconds=3600)
+        ]
+    )
     raw = '{ "cents" :  7 }'
     model = ListModel(says(call("pay", raw, "c1"), call("look", '{"name": "x"}', "l")), says("Done."))
     async with stack(client, database, bench.pay, bench.look, model=model, policy=policy) as engine:
@@ -296,7 +300,11 @@ async def test_i10_who_tells_the_agent_what_to_do_by_a_decision_counts_as_starte
     client: Client, sqlite: Database, bench: Bench, verb: str, words: dict[str, str]
 ) -> None:
     """I10: who rejected a call with a reason, answered or edited it can't approve what the agent does after it has read that."""
-    policy = Policy(rule=[Rule(name="four-eyes", verdict="ask", tools=["pay"], starter_may_decide=False)])
+    policy = Policy(
+        rule=[
+            Rule(name="four-eyes", verdict="ask", tools=["pay"], starter_may_decide=False, expires_after_seconds=3600)
+        ]
+    )
     model = ListModel(*(says(call("pay", f'{{"cents": {each}}}', f"c{each}")) for each in (5, 9)), says("Done."))
     async with stack(client, sqlite, bench.pay, model=model, policy=policy) as engine:
         run = await engine.start()

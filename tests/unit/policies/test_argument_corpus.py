@@ -11,6 +11,7 @@ import pytest
 from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 from turngate import tool
+from turngate.domain.crashes import crashes_go_to
 from turngate.domain.policy.policy import evaluate, parse_policy
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.tool import Tool
@@ -242,3 +243,21 @@ def test_values_that_rules_cannot_compare_stay_as_written() -> None:
         source="a test",
     )
     assert evaluate(rules, run, run.decode(raw), agent="a", facts=lambda: call_facts(raw, None)).answer == "allow"
+
+
+class Sending(BaseModel):
+    amount: int
+
+    def __getattribute__(self, name: str) -> Any:
+        return 1 // 0 if name == "amount" else super().__getattribute__(name)
+
+
+def test_parameters_that_cannot_be_read_ask() -> None:
+    """What a tool's own type does wrong is reported with its error, and no rule allows the call."""
+    crashes: list[tuple[str, type[BaseException]]] = []
+    send = declared(Sending)
+    raw = '{"amount": 1}'
+    with crashes_go_to(lambda says, error, **_names: crashes.append((says, type(error)))):
+        verdict = evaluate(PAYING, send, send.decode(raw), agent="a", facts=lambda: call_facts(raw, None))
+    assert verdict.answer == "ask"
+    assert crashes == [("parameters could not be read", ZeroDivisionError)]

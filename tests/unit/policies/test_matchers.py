@@ -278,6 +278,16 @@ def test_a_relative_rule_without_a_workspace_is_unclear() -> None:
     assert rule.match(facts({"path": "src/x"}, None), verdict="allow") != "yes"
 
 
+def test_a_deny_pattern_goes_where_its_link_leads(tmp_path: Path) -> None:
+    """It covers the real place, also of a link to the root directory; an allow pattern doesn't."""
+    (tmp_path / "root").symlink_to("/")
+    (tmp_path / "here").symlink_to(tmp_path)
+    for pattern, path in [("root/etc/**", "/etc/x"), ("root/**", "/etc/x"), ("here/x", str(tmp_path / "x"))]:
+        rule = Matchers(paths=[pattern])
+        assert rule.match(facts({"path": path}, str(tmp_path)), verdict="deny") == "yes", pattern
+        assert rule.match(facts({"path": path}, str(tmp_path)), verdict="allow") == "no", pattern
+
+
 def test_workspaces(tmp_path: Path) -> None:
     """A workspace pattern resolves symlinks; a run without a workspace matches only ``*``."""
     (tmp_path / "shop").mkdir()

@@ -297,3 +297,13 @@ async def test_i9_an_empty_response_is_answered_by_a_correction(database: Databa
         path = await history(conn, run.id)
     assert [message.role for message in path] == ["user", "assistant", "user"]
     assert path[-1].text == steps.EMPTY_RESPONSE
+
+
+async def test_a_step_has_no_trail_until_one_is_recorded(database: Database, run: runs.Run) -> None:
+    """An attempt that finds its step closed by another one reads the trail, and a step may have none."""
+    await respond(database, run, response("c1"))
+    trail = Trail(recent=("digest",))
+    async with database.write() as conn:
+        assert await steps.trail(conn, run.id, 1) == Trail()
+        await steps.record_trail(conn, run.id, 1, trail)
+        assert await steps.trail(conn, run.id, 1) == trail

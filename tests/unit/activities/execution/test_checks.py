@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 from sqlalchemy import insert, update
 from sqlalchemy.exc import IntegrityError
 from support.engine.call_at_door import ALLOWED, ASK_ALL, CallAtDoor
 from temporalio.exceptions import ApplicationError
 
-from turngate import Hooks, Policy, Preview, Rule, ToolContext, tool
+from turngate import ControlCall, Hooks, Policy, Preview, Rule, ToolContext, control_call_tool, tool
 from turngate.activities.execution import checks, lost_calls
 from turngate.activities.execution.checks import redeem
 from turngate.activities.execution.door import Door, Permission
@@ -609,6 +609,24 @@ async def test_i3_a_call_that_passes_every_check_starts_once(door_of) -> None:
     with pytest.raises(IntegrityError):
         async with at.door() as door:
             await checks.let_through(await authorized(door))
+
+
+def not_now(params: object) -> ControlCall:
+    raise ValueError("only on weekdays")
+
+
+async def test_a_control_call_that_its_tool_no_longer_accepts_orders_nothing(door_of) -> None:
+    """Its tool accepted it when it was planned: the model gets the reason, and its approval is spent."""
+    no_params = create_model("NoParams")
+    declared = control_call_tool(name="pass_on", description="Pass on.", params=no_params, interpret=not_now, ask=True)
+    at = door_of(declared)
+    await at.plan(disposition="ask")
+    await at.approve()
+    async with at.door() as door:
+        assert isinstance(await redeem(at.engine, door.conn, door.order), Settled)
+    call, execution = await at.stored(), await at.execution()
+    assert execution is not None
+    assert (call.settled_result.reason, call.signal, execution.state) == ("only on weekdays", None, "failed")
 
 
 async def test_i15_an_answer_is_compared_with_the_events_of_its_step_alone(door_of) -> None:

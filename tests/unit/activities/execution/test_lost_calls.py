@@ -41,7 +41,11 @@ async def known(key: str) -> Happened | DidNotHappen | None:
     raise NotImplementedError(key)
 
 
-@tool(effect="once", ask=True, probe=known)
+def unsure(params: object) -> str:
+    raise NotImplementedError(repr(params))
+
+
+@tool(effect="once", ask=True, probe=known, check_with=unsure)
 async def refund(ctx: ToolContext) -> str:
     """Refund."""
     return ctx.run_id
@@ -92,7 +96,9 @@ async def test_a_person_reads_that_the_tools_own_check_failed_and_whose_fault_it
     async with at.door() as door:
         inspection = await lost_calls.ask_probe(door)
     assert isinstance(inspection, Inspection)
-    async with at.door(await inspect(at.engine, inspection)) as door:
+    findings = await inspect(at.engine, inspection)
+    assert findings.check_with is None  # a function that fails says nothing about how to check
+    async with at.door(findings) as door:
         outcome = await lost_calls.ask_a_person(door)
         assert isinstance(outcome, AskAgain)
         question = await requests.get(door.conn, outcome.again.request_id)
