@@ -58,10 +58,11 @@ def paying(cents: int = 5) -> ListModel:
 async def test_i4_i6_i10_an_approved_call_runs_once_as_it_was_shown(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """I4, I6, I10: what is refused changes nothing; the first decision counts once, before its request expires, and the bytes that were shown run.
+    """I4, I6, I10: what is refused changes nothing; the first decision counts once, and the bytes that were shown run.
 
     Refused are: another digest, an edit that does not fit the schema, and the starter where the rule bars them. The same decision
-    id gets the first answer, and its signal may come any number of times. A gate holds up no other call of its step.
+    id gets the first answer, and its signal may come any number of times. A gate holds up no other call of its step. The request
+    would expire in an hour.
     """
     policy = Policy(
         rule=[
