@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
-from pydantic.errors import PydanticInvalidForJsonSchema
+from pydantic.errors import PydanticUserError
 
 from turngate.domain.crashes import report_crash
 from turngate.domain.digest import framed_sha256
@@ -359,13 +359,15 @@ class Tool:
     def manifest(self) -> ToolManifest:
         """The wire descriptor. Kept: pydantic builds the schemas again each time, in half a millisecond.
 
-        Raises ConfigurationError when one of its types has no JSON Schema.
+        Raises ConfigurationError when one of its types has no JSON Schema, or is defined nowhere. Where annotations are read as
+        late as possible (Python 3.14), only this finds out.
         """
         try:
             return self._described()
-        except PydanticInvalidForJsonSchema as error:
+        except PydanticUserError as error:
+            problem = error.message.split(". ")[0].removesuffix(".").splitlines()[0]
             raise ConfigurationError(
-                f"tool {self.name!r}{self.where} cannot be shown to a model: {error.message}. Give that type a schema: "
+                f"tool {self.name!r}{self.where} cannot be shown to a model: {problem}. Give that type a schema: "
                 'Annotated[…, WithJsonSchema({"type": "string"})] (pydantic)'
             ) from error
 
