@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -30,6 +31,10 @@ from turngate.store.tables.content import TEXT_COLUMNS
 
 PING_AFTER_SECONDS = 1.0
 """How long a connection may be idle before it is pinged."""
+MOST_CONNECTIONS = 20
+"""What one process opens at most; who finds all of them in use waits. No one may hold one and wait for another."""
+MOST_PREPARED = 500
+"""How many statements a session keeps a plan of. There are some 150; a null among the parameters makes another one."""
 LISTEN_AGAIN_SECONDS = 1.0
 """Until a lost connection that listens is opened again."""
 
@@ -57,7 +62,7 @@ class _PostgresqlConnection:
         form = prepared(statement, parameters, self._dialect)
         if form is None or not is_one(parameters):
             return await self._connection.execute(statement, parameters)
-        cursor = await self._send(form.sql, form.bind(parameters or {}))
+        cursor = await self._send(form.sql, form.bind(parameters or {}), prepare=True)
         has_rows = cursor.rownumber is not None
         return form.result(await cursor.fetchall() if has_rows else [], cursor)
 
@@ -77,10 +82,10 @@ class _PostgresqlConnection:
     async def commit(self) -> None:
         await self._send("COMMIT")
 
-    async def _send(self, sql: str, values: Any = None) -> psycopg.AsyncCursor[Any]:
-        """Run SQL on the driver. Raises what SQLAlchemy raises."""
+    async def _send(self, sql: str, values: Any = None, *, prepare: bool = False) -> psycopg.AsyncCursor[Any]:
+        """Run SQL on the driver. ``prepare``: keep its plan in the session. Raises what SQLAlchemy raises."""
         try:
-            return await self._driver.execute(sql, values)
+            return await self._driver.execute(sql, values, prepare=prepare)
         except psycopg.Error as error:
             if self._driver.closed:
                 # SQLAlchemy finds out for itself, raises, and replaces all connections that it has.
@@ -125,7 +130,11 @@ class Postgresql:
         if binding is not None:
             address, self._channel = binding.connecting(address), binding.channel
         # AUTOCOMMIT: SQLAlchemy sends no BEGIN of its own; `read` and `write` send theirs.
-        self._engine = create_async_engine(address, isolation_level="AUTOCOMMIT", pool_size=10, max_overflow=10)
+        # A new session has to plan every statement. So none is closed for being one too many, and the one that was used last is
+        # used next: few of them do the work, unless many have to.
+        self._engine = create_async_engine(
+            address, isolation_level="AUTOCOMMIT", pool_size=MOST_CONNECTIONS, max_overflow=0, pool_use_lifo=True
+        )
         self._sessions = _Sessions(binding)
         event.listen(self._engine.sync_engine, "connect", self._sessions.add)
         _ping_idle_connections(self._engine.sync_engine)
@@ -142,8 +151,10 @@ class Postgresql:
         async with self._engine.connect() as connection:
             # The default, READ COMMITTED, shows each statement another state: a page could list what its count leaves out.
             view = _PostgresqlConnection(connection)
-            await view.begin("ISOLATION LEVEL REPEATABLE READ")
+            await view.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY")
             yield view
+            # There is nothing to commit, but after a rollback the driver forgets what it has prepared.
+            await view.commit()
 
     @asynccontextmanager
     async def glance(self) -> AsyncIterator[_PostgresqlConnection]:
@@ -276,14 +287,18 @@ class _Sessions:
         cursor = connection.cursor()
         cursor.execute(_WHO)
         process, schemas, user = cursor.fetchone()
-        cursor.close()
-        connection.rollback()
         driver = connection.driver_connection
         self.are_shared = process != driver.info.backend_pid
         if self.are_shared:
             driver.prepare_threshold = None
         else:
             self.processes[driver] = process
+            # Only statements of the hot path get a name, see `_PostgresqlConnection.look`, and one plan for all values: each
+            # is about one run, request or call, or reads on from a number. Lists get a plan for what they look for.
+            driver.prepare_threshold, driver.prepared_max = sys.maxsize, MOST_PREPARED
+            cursor.execute("SET plan_cache_mode = force_generic_plan")
+        cursor.close()
+        connection.commit()
         binding = self.binding
         if binding is None:
             return

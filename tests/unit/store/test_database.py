@@ -133,9 +133,10 @@ async def test_readers_may_nest_and_run_in_parallel(database: Database) -> None:
 
 
 async def test_a_read_never_writes(database: Database) -> None:
-    """What a reader writes by mistake is rolled back."""
-    async with database.read() as conn:
-        await messages.create_conversation(conn, "a")
+    """What a reader writes by mistake is rolled back, or refused by the server."""
+    with contextlib.suppress(DBAPIError):
+        async with database.read() as conn:
+            await messages.create_conversation(conn, "a")
     assert await names(database) == []
 
 

@@ -76,7 +76,7 @@ async def test_i5_a_response_is_stored_once_per_step(database: Database, run: ru
 
     stored = await asyncio.gather(*(store(number) for number in range(6)), return_exceptions=True)
     assert sorted(str(type(each).__name__) for each in stored) == ["IntegrityError"] * 5 + ["NoneType"]
-    async with database.read() as conn:
+    async with database.write() as conn:
         step = await steps.get(conn, run.id, 1)
         assert step is not None
         assert (await messages.get(conn, step.assistant_message_id)).text == f"attempt {stored.index(None)}"
