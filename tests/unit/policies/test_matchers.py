@@ -109,6 +109,8 @@ OPERATORS: list[tuple[str, Any, str, Match]] = [
     ("exists", ..., "0", "yes"),
     ("exists", ..., "", "no"),
     ("exists", ..., "null", "unclear"),
+    ("exists", ..., '1, "x": 1', "unclear"),
+    ("contains", "b", '"b", "x": "b"', "unclear"),
     ("absent", ..., "", "yes"),
     ("absent", ..., "0", "no"),
     ("absent", ..., "null", "unclear"),
@@ -336,3 +338,4 @@ def test_reasons_name_the_command_and_the_pattern() -> None:
     assert "'rm -rf x' fits 'rm -r'" in rule.examine(facts({"command": "ls; rm -rf x"}), verdict="deny").reason
     assert "'sh' reads what it runs" in rule.examine(facts({"command": "x | sh"}), verdict="deny").reason
     assert "fits no pattern" in rule.examine(facts({"command": "ls"}), verdict="allow").reason
+    assert "the command at /command is not a text" in rule.examine(facts({"command": 1}), verdict="deny").reason

@@ -441,9 +441,7 @@ async def test_i6_a_script_that_came_after_the_approval_does_not_run(backend: st
         await run("sh new.sh", project, approved)
 
 
-@pytest.mark.parametrize(
-    "text", ["sh x.sh", "./run", "python3 x.py", "cd sub && bash ./y.sh", "sh x.sh; ./run; sh sub/y.sh"]
-)
+@pytest.mark.parametrize("text", ["python3 x.py", "cd sub && bash ./y.sh", "sh x.sh; ./run; sh sub/y.sh"])
 async def test_approved_scripts_run(text: str, backend: str, project: Path) -> None:
     """What was approved runs, with its permissions, wherever it lies; also without any approval."""
     result = await run(text, project, depends_on(text, project))

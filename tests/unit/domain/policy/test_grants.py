@@ -38,6 +38,7 @@ async def pay(params: Amount) -> None:
         {"fixed": {"a": 1}, "open": ["a"]},
         {"open": ["a", "a"]},
         {"fixed": {"a": [float("inf")]}},
+        {"fixed": {"a": {"b": float("inf")}}},
         {"fixed": {"a": float("nan")}},
     ],
 )

@@ -248,10 +248,14 @@ class Varying(BaseModel):
 
 
 def test_i6_a_value_that_differs_each_time_is_made_once_for_the_call() -> None:
-    """I6: what was shown of a varying default is what every later decoding gives, and the model still didn't set it."""
+    """I6: what was shown of a varying default is what every later decoding gives, and the model still didn't set it.
+
+    A grant for calls like this one doesn't fix it.
+    """
     declared = declare_tool(name="do", description="", params=Varying, success=str)
     first, left_out = declared.decode_new('{"path": "x"}')
     assert [each.source for each in left_out] == ["made", "made"]
+    assert with_left_out({"path": "x"}, left_out) == {"path": "x"}
     again = declared.decode('{"path": "x"}', left_out)
     assert again == first
     assert again.model_fields_set == {"path"}
