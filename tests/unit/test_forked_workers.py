@@ -41,12 +41,11 @@ def ran(tmp_path: Path, *, bound: float = 100.0, **files: str) -> tuple[int, str
         (tmp_path / f"test_{name}.py").write_text(content)
     own = {"PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     options = ["-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path}/t"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(tmp_path)],
-        env=os.environ | own, cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "pytest", *options, str(tmp_path)]
+    with (tmp_path / "output").open("w") as output:  # a pipe would end with the last program that holds it
+        done = subprocess.run(command, env=os.environ | own, cwd=tmp_path, stdout=output, check=False)
     log = tmp_path / "log"
-    return done.returncode, done.stdout, [line.split() for line in log.read_text().splitlines()]
+    return done.returncode, (tmp_path / "output").read_text(), [line.split() for line in log.read_text().splitlines()]
 
 
 def test_each_test_runs_once_and_a_file_in_one_worker(tmp_path: Path) -> None:
@@ -104,7 +103,7 @@ import os, signal, time
 def test_before(): pass
 def test_a():
     if os.fork() == 0:
-        time.sleep(5)  # holds the worker's channel open
+        time.sleep(20)  # holds the worker's channel open
         os._exit(0)
     os.kill(os.getpid(), signal.SIGKILL)
 def test_after(): pass

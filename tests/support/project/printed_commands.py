@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,8 +56,10 @@ def in_code(*packages: str) -> Iterator[Printed]:
     for package in packages or PACKAGES:
         path = ROOT / package
         for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
-            for line, text in _strings(ast.parse(file.read_text(encoding="utf-8"))):
-                yield from _commands(text, file, line)
+            source = file.read_text(encoding="utf-8")
+            if f"{NAME} " in source:
+                for line, text in _strings(ast.parse(source)):
+                    yield from _commands(text, file, line)
 
 
 def in_texts() -> Iterator[Printed]:
@@ -68,8 +71,9 @@ def in_texts() -> Iterator[Printed]:
 
 
 def _strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    parts = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
             yield node.lineno, node.value
         elif isinstance(node, ast.JoinedStr):
@@ -107,11 +111,22 @@ def _is_command(text: str) -> bool:
 
 def problem_of(printed: Printed) -> str | None:
     """Return what is wrong with a command; None if it can be typed as it is printed."""
+    return _problem_of(printed.command)
+
+
+@cache
+def _problem_of(command: str) -> str | None:  # most commands are printed more than once
     try:
-        words = _words(printed.command)
+        words = _words(command)
     except ValueError as error:
         return str(error)
-    return _parse(get_command(app), words)
+    return _parse(_loaded(app), words)
+
+
+@cache
+def _loaded(listed: Any) -> Any:
+    """Return the program's commands, or what a listed command loads. Making them takes longer than parsing."""
+    return listed.load() if hasattr(listed, "load") else get_command(listed)
 
 
 def _words(command: str) -> list[str]:
@@ -139,7 +154,7 @@ def _parse(command: Any, words: list[str]) -> str | None:  # typer's command cla
                     return None  # only options of its own: it answers by itself, or prints its help
                 name, member, words = group.resolve_command(context, words)
             names.append(name)
-            group = member.load() if hasattr(member, "load") else member
+            group = _loaded(member) if hasattr(member, "load") else member
         if all(word.startswith("--") for word in words):  # a name of the command or of its option, in a sentence
             unknown = set(words) - {option for each in group.params for option in each.opts}
             return f"there is no option {', '.join(sorted(unknown))}" if unknown else None

@@ -55,14 +55,13 @@ async def test_the_log_under_each_filter_newest_first(
         AuditFilter(actor="eve"): [],
         AuditFilter(run_id="no_such_run"): [],
     }
-    for scanned in (audit.SCANNED_AT_ONCE, 4, 1):
+    for scanned, limit in ((audit.SCANNED_AT_ONCE, 3), (4, 1), (4, 3), (1, 50)):
         monkeypatch.setattr(audit, "SCANNED_AT_ONCE", scanned)
         async with database.read() as conn:
             for wanted, numbers in expected.items():
-                for limit in (1, 3, 50):
-                    numbers_by_page = await pages(conn, wanted, limit=limit)
-                    assert [number for page in numbers_by_page for number in page] == numbers, wanted
-                    assert all(len(page) <= limit for page in numbers_by_page)
+                numbers_by_page = await pages(conn, wanted, limit=limit)
+                assert [number for page in numbers_by_page for number in page] == numbers, wanted
+                assert all(len(page) <= limit for page in numbers_by_page)
 
 
 async def dated(conn: Connection, run: runs.Run, *minutes: float) -> None:

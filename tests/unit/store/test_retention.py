@@ -217,12 +217,15 @@ async def erased(database: Database) -> int:
         return int((await conn.execute(select(func.count()).select_from(table))).scalar_one())
 
 
-async def until(condition: Any, seconds: float = 60) -> None:
+async def until(condition: Any, seconds: float = 300) -> None:
     async with asyncio.timeout(seconds):
         while not await condition():  # noqa: ASYNC110 - of another process
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.parametrize(
+    "database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.exhaustive)], indirect=True
+)
 async def test_a_process_that_is_killed_in_the_middle_is_continued(database: Database, tmp_path: Path) -> None:
     """Kill -9 after some erasures: another process's loop ends the same run, each conversation once, and none is left."""
     for n in range(MANY):
