@@ -141,7 +141,7 @@ async def test_a_connection_that_breaks_is_unreachable():
         model = OpenAICompatibleModel(f"http://127.0.0.1:{listener.getsockname()[1]}/v1", KEY, "m", timeout=5)
         error = await failure_of(model)
         await model.aclose()
-        thread.join(5)
+        thread.join(60)
     assert (error.error_class, error.retryable) == ("unreachable", True)
     assert "broke" in error.message
 

@@ -313,7 +313,7 @@ async def test_silence_is_bounded_between_words(provider: FakeProvider, meanwhil
     model = OpenAICompatibleModel(provider.base_url, None, "m", timeout=0.2)
     provider.stream(chunk({"content": "half"}), hang=True, meanwhile=meanwhile)
     with pytest.raises(ModelError, match="no answer"):
-        await asyncio.wait_for(model.stream(REQUEST, lambda _delta: None), 20)
+        await asyncio.wait_for(model.stream(REQUEST, lambda _delta: None), 120)
     await model.aclose()
 
 
@@ -343,7 +343,7 @@ async def test_an_answer_that_drips_has_an_end() -> None:
                 await asyncio.sleep(0)
 
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(listen(), 20)
+        await asyncio.wait_for(listen(), 120)
 
 
 async def test_a_call_that_its_provider_could_not_read_is_the_models_mistake(

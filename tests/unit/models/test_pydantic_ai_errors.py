@@ -165,7 +165,7 @@ async def test_pings_and_empty_pieces_are_silence(provider: FakeProvider) -> Non
     content, kind = content_of("anthropic-answer.sse"), CONTENT_TYPES[".sse"]
     begun = content[: content.index(b"event: content_block_stop")]
     provider.answer((begun,), headers={"content-type": kind}, hang=True, meanwhile=PINGS)
-    error = await asyncio.wait_for(failed(models, ANTHROPIC, streamed=True), 20)
+    error = await asyncio.wait_for(failed(models, ANTHROPIC, streamed=True), 120)
     assert (error.error_class, error.retryable) == ("unreachable", True)
     await models.aclose()
 

@@ -77,7 +77,7 @@ def what_bash_starts(line: str, directory: Path) -> list[list[str]]:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=[writing],
-                timeout=10,
+                timeout=60,
                 check=False,
             )
         finally:

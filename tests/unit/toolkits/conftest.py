@@ -84,7 +84,7 @@ def call(workspace: Path) -> Caller:
 def until() -> Callable[..., Awaitable[Any]]:
     """Wait for a condition with a deadline, and return its value."""
 
-    async def wait(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
+    async def wait(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
         async with asyncio.timeout(seconds):
             while not (value := condition()):  # noqa: ASYNC110 - the kernel sets no asyncio.Event
                 await asyncio.sleep(0.002)

@@ -117,7 +117,7 @@ async def test_an_answer_that_the_sdk_cannot_read_is_delivered_or_lost_at_once(t
     for arguments in ({"a": "half \ud83d"}, {"a": deep}):
         assert (await raw.failed("half", **arguments)).kind != "unknown", arguments
     assert raw.calls == [*READ, *LOST, *large]
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 240
 
 
 def response(body: bytes, kind: str = "application/json", more: str = "") -> bytes:
@@ -185,7 +185,7 @@ async def test_an_answer_over_http_is_delivered_or_lost_at_once(tmp_path: Path) 
             assert isinstance(await raw(name), Unknown), name
         assert words_of(await raw("large")).startswith(CLIPPED)
         assert words_of(await raw("event_large_failure")).startswith(f"mcp_tool_error: {CLIPPED}")
-        assert time.monotonic() - began < 60
+        assert time.monotonic() - began < 240
         await close_sessions()
 
 
@@ -242,11 +242,11 @@ async def test_i14_a_message_of_any_size_is_read_in_linear_time_and_bounded_memo
     assert (large.size, large.digest) == (len(whole), hashlib.sha256(whole).hexdigest())
     assert (large.head, large.tail) == (whole[:20_000], whole[-1_000:])
     assert peak < 3 * MAX_MESSAGE
-    tiny, began = Pieces(), time.monotonic()
+    tiny, began = Pieces(), time.thread_time()
     for _number in range(1_000_000):
         tiny.add(b"A")
     assert tiny.whole() == b"A" * 1_000_000
-    assert time.monotonic() - began < 10
+    assert time.thread_time() - began < 10
 
 
 def test_the_ends_of_a_large_message_show_whose_it_is() -> None:

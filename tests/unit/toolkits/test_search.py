@@ -112,7 +112,7 @@ async def test_a_pattern_that_backtracks_forever_is_stopped(call, workspace, mon
     with pytest.raises(SearchTimeout):
         await call(grep, pattern="(a+)+$")
     ticking.cancel()
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 120
     assert ticks > 5
     assert _search_processes() == []
 

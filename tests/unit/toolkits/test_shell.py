@@ -45,7 +45,7 @@ async def test_output_is_merged_in_order_and_a_bad_exit_is_a_result(call, worksp
     assert result["output"] == f"one\ntwo\nthree\n{workspace.resolve()}\n"
     assert (result["exit_code"], result["truncated"]) == (3, False)
     assert result["output_bytes"] == len(result["output"])
-    assert 0 < result["duration_seconds"] < 30
+    assert 0 < result["duration_seconds"] < 120
 
 
 async def test_a_command_killed_by_a_signal_exits_as_in_a_shell(call):
@@ -205,7 +205,7 @@ async def test_cancellation_kills_the_whole_group_at_once(call, workspace, comma
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 120
     await until(lambda: not marked(workspace))
     assert call.partial == ["so far\n"]
 
@@ -285,7 +285,7 @@ async def test_a_child_in_the_background_does_not_hang_the_call(call, workspace,
     """It holds the pipe; the call ends a moment after bash does, and kills the child."""
     result = await call(bash, command="echo $TURNGATE_COMMAND > mark; sleep 1000 & echo done")
     assert (result["exit_code"], result["output"]) == (0, "done\n")
-    assert result["duration_seconds"] < 30
+    assert result["duration_seconds"] < 120
     assert (workspace / "mark").read_text().strip()
     await until(lambda: not marked(workspace))
 
@@ -293,7 +293,7 @@ async def test_a_child_in_the_background_does_not_hang_the_call(call, workspace,
 async def test_a_silent_child_in_the_background_is_killed_too(call, workspace, until):
     """It holds no pipe, so only its group identifies it."""
     result = await call(bash, command="echo $TURNGATE_COMMAND > mark; sleep 1000 >/dev/null 2>&1 & echo done")
-    assert result["duration_seconds"] < 30
+    assert result["duration_seconds"] < 120
     assert (workspace / "mark").read_text().strip()
     await until(lambda: not marked(workspace))
 
