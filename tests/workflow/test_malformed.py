@@ -25,7 +25,6 @@ from turngate.domain.conversation.messages import Message, ModelResponse, ToolCa
 from turngate.domain.tools.results import Failure
 from turngate.models import OpenAICompatibleModel
 from turngate.store.database import Database
-from turngate.store.requests import requests
 from turngate.store.runs import runs
 from turngate.store.tables import steps as steps_table
 from turngate.toolkits.control_calls import finish
@@ -77,8 +76,7 @@ async def test_i9_a_malformed_response_is_stored_and_answered(client: Client, sq
         assert not history[1].calls
         assert (bench.looked, bench.paid) == (["x"], [])
         assert len(await engine.results(run)) == len(await engine.executions(run)) == 1
-        async with sqlite.read() as conn:
-            assert await requests.of_run(conn, run.id) == []
+        assert await engine.requests_of(run) == []
         assert steps.seen == [(1, []), (2, ["tool"]), (3, [])]
 
 

@@ -74,8 +74,7 @@ async def pending(engine: Stack, run: runs.Run, count: int) -> list[requests.Req
     """The run's pending requests in the order of their calls, once there are so many."""
 
     async def look() -> list[requests.Request] | None:
-        async with engine.database.read() as conn:
-            rows = [each for each in await requests.of_run(conn, run.id) if each.status == "pending"]
+        rows = [each for each in await engine.requests_of(run) if each.status == "pending"]
         return rows if len(rows) == count else None
 
     rows = await until(look, f"{count} pending requests")

@@ -145,8 +145,7 @@ def bank() -> Bank:
 
 
 async def requests_of(engine: Stack, run: runs.Run) -> dict[str, requests.Request]:
-    async with engine.database.read() as conn:
-        return {each.tool_name: each for each in await requests.of_run(conn, run.id)}
+    return {each.tool_name: each for each in await engine.requests_of(run)}
 
 
 async def test_i3_every_ending_of_a_once_call(client: Client, sqlite: Database, bank: Bank) -> None:

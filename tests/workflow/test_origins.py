@@ -6,7 +6,7 @@ import json
 
 from pydantic import BaseModel
 from sqlalchemy import delete
-from support.engine.stack import Cast, ListModel, Script, Stack, call, person, says, stack, until
+from support.engine.stack import Cast, ListModel, Script, Stack, call, person, says, stack
 from support.engine.tools import Bench
 from temporalio.client import Client
 
@@ -20,7 +20,6 @@ from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelResponse
 from turngate.store.database import Database
-from turngate.store.requests import requests
 from turngate.store.runs import calls, runs
 from turngate.store.tables import published_policies
 from turngate.toolkits.context import KeepRecent
@@ -164,7 +163,7 @@ async def test_an_edit_is_a_persons(client: Client, sqlite: Database, bench: Ben
         async with sqlite.write() as conn:  # only the worker knows the rule, so it asks again
             await conn.execute(delete(published_policies))
         await engine.decide(first, "edit", args='{"cents": 5000}')
-        again = await other_request(engine, run, first)
+        again = await engine.request(run, first)
         of_edit = again.origins_of_arguments
         assert of_edit is not None
         assert of_edit.items[0].words == "a person's edit of pay"
@@ -226,14 +225,3 @@ async def test_i6_a_rule_about_origins_takes_an_edit_for_a_persons(client: Clien
         await engine.decide(request, "edit", args=edited)
         await engine.ended(run)
         assert await verdicts(engine, run) == [("pay_to", "tool:ask", "ok")]
-
-
-async def other_request(engine: Stack, run: runs.Run, first: requests.Request) -> requests.Request:
-    """The pending request after this one, once there is one."""
-
-    async def look() -> requests.Request | None:
-        async with engine.database.read() as conn:
-            stored = await requests.of_run(conn, run.id)
-        return next((each for each in stored if each.id != first.id and each.status == "pending"), None)
-
-    return await until(look, "the request after the edit")

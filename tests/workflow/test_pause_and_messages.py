@@ -244,11 +244,7 @@ async def test_a_superseding_message_ends_what_waits(client: Client, sqlite: Dat
         request = await engine.request(run)
         await send(engine, run, "not that one, pay 7", "supersede")
 
-        async def other() -> requests.Request | None:
-            pending = await engine.request(run)
-            return pending if pending.id != request.id else None
-
-        second = await until(other, "request of the next step")
+        second = await engine.request(run, request)
         async with sqlite.read() as conn:
             first = await requests.get(conn, request.id)
         assert first is not None
@@ -299,8 +295,7 @@ async def test_what_a_response_on_its_way_asks_for_is_superseded_too(
 
 async def superseded(engine: Stack, run: runs.Run) -> requests.Request:
     async def look() -> requests.Request | None:
-        async with engine.database.read() as conn:
-            return next((each for each in await requests.of_run(conn, run.id) if each.status != "pending"), None)
+        return next((each for each in await engine.requests_of(run) if each.status != "pending"), None)
 
     return await until(look, "request that ended")
 

@@ -28,8 +28,6 @@ from turngate.domain.tools.results import Failure
 from turngate.domain.tools.tool import Tool
 from turngate.store.database import Database
 from turngate.store.policy import grants
-from turngate.store.requests import requests
-from turngate.store.requests.requests import Request
 from turngate.store.runs import calls, runs
 from turngate.store.tables import calls as calls_table
 
@@ -61,11 +59,6 @@ async def held_up(
         bench.release.set()
 
 
-async def all_requests(engine: Stack, run: runs.Run) -> list[Request]:
-    async with engine.database.read() as conn:
-        return await requests.of_run(conn, run.id)
-
-
 async def test_another_policy_file_disturbs_no_pending_request(client: Client, sqlite: Database, bench: Bench) -> None:
     """A worker that comes back with other rules runs what was approved under the earlier ones, unless they deny it.
 
@@ -83,7 +76,7 @@ async def test_another_policy_file_disturbs_no_pending_request(client: Client, s
         async with engine.worker():
             for verdict in ("allow", "deny", "ask"):
                 await engine.store_rules(rule("other", verdict, "look"))
-            for request in await all_requests(engine, run):
+            for request in await engine.requests_of(run):
                 await engine.decide(request, "approve")
             await engine.ended(run)
         assert bench.paid == [5]
@@ -179,7 +172,7 @@ async def test_i5_a_late_question_whose_answer_was_lost_is_asked_once(
         await engine.store_rules(rule("closed", "ask"))
         lost = await ActivityEnvironment().run(RunTool(engine.engine)._redeem, RunToolInput(run_id=run.id, call="p"))
         assert isinstance(lost, AskAgain)
-        (request,) = await all_requests(engine, run)
+        (request,) = await engine.requests_of(run)
         assert lost.again.request_id == request.id
         deciding = asyncio.create_task(engine.decide(request, "approve"))
         bench.release.set()
@@ -286,7 +279,7 @@ async def test_i2_a_policy_file_that_the_agent_can_write_allows_nothing(
             await engine.decide(request, "approve")
         await engine.ended(run)
         assert (bench.paid, bench.looked) == ([5], [])
-        assert len(await all_requests(engine, run)) == asks
+        assert len(await engine.requests_of(run)) == asks
         assert (await engine.results(run))["l"].fields["rule"] == "never"
 
 

@@ -28,7 +28,6 @@ from turngate.domain.tools.results import Ok
 from turngate.domain.tools.tool import Tool
 from turngate.runtime.workflow_code import build_replayer
 from turngate.store.database import Database
-from turngate.store.requests import requests
 from turngate.store.runs import runs
 from turngate.workflows.agent_turn import AgentTurn
 
@@ -91,24 +90,6 @@ def paying(*calls: Any) -> ListModel:
     return ListModel(says("I pay.", *(calls or (PAY,))), says("Done."))
 
 
-async def requests_of(engine: Stack, run: runs.Run) -> list[requests.Request]:
-    async with engine.database.read() as conn:
-        return await requests.of_run(conn, run.id)
-
-
-async def another_request(
-    engine: Stack, run: runs.Run, *others: requests.Request, call_id: str | None = None
-) -> requests.Request:
-    """The request that took the first one's place, once it waits: none of ``others``, and about this call."""
-
-    async def look() -> requests.Request | None:
-        known = {each.id for each in others}
-        waiting = [each for each in await requests_of(engine, run) if each.status == "pending" and each.id not in known]
-        return next((each for each in waiting if call_id in {None, each.tool_call_id}), None)
-
-    return await until(look, "request in place of the first")
-
-
 async def test_what_is_unchanged_runs(client: Client, database: Database) -> None:
     """An unchanged precondition is checked twice and asked about once; no request replaces another.
 
@@ -126,7 +107,7 @@ async def test_what_is_unchanged_runs(client: Client, database: Database) -> Non
         assert (await engine.ended(run)).status == "completed"
         assert (sorted(world.paid), sorted(world.looks)) == ([5, 6], [5, 5, 6, 6])
         assert '{"a": null, "b": [1, {"c": "ü"}]}' in world.preconditions
-        assert [each.status for each in await requests_of(engine, run)] == ["approved"] * 2
+        assert [each.status for each in await engine.requests_of(run)] == ["approved"] * 2
 
 
 @pytest.mark.unencrypted  # it reads Temporal's history itself
@@ -142,7 +123,7 @@ async def test_i3_i4_i11_what_changed_is_asked_about_again(client: Client, sqlit
         first, other = [await engine.request_about(run, each) for each in ("p", "q")]
         world.accounts[5] = 3
         await engine.decide(first, "approve", decision_id="first")
-        second = await another_request(engine, run, first, other)
+        second = await engine.request(run, first, other)
         assert (world.paid, await engine.executions(run)) == ([], {})
         assert second.reason.startswith("operator approved this, but what it depends on changed before it could run")
         assert "it was 100, and is now 3" in second.reason
@@ -184,7 +165,7 @@ async def test_i12_the_second_no_closes_the_call(client: Client, sqlite: Databas
         world.balance = 2
         for request in firsts:
             await engine.decide(request, "approve")
-        seconds = [await another_request(engine, run, each, call_id=each.tool_call_id) for each in firsts]
+        seconds = [await engine.request(run, each, call_id=each.tool_call_id) for each in firsts]
         await engine.decide(seconds[0], "reject", message="Not any more.")
         await engine.decide(seconds[1], "respond", message="Not any more.")
         await until(lambda: are_settled(engine, run, "c5", "c6"), "results of two calls")
@@ -195,7 +176,7 @@ async def test_i12_the_second_no_closes_the_call(client: Client, sqlite: Databas
         assert (results["c5"].kind, isinstance(results["c6"], Ok)) == ("rejected", True)
         assert all("Not any more." in str(results[each]) for each in ("c5", "c6"))
         assert results["c7"].fields["started"] is False
-        statuses = {each.id: each.status for each in await requests_of(engine, run)}
+        statuses = {each.id: each.status for each in await engine.requests_of(run)}
         assert [statuses[each.id] for each in seconds] == ["rejected", "responded", "cancelled"]
         assert [statuses[each.id] for each in firsts] == ["approved"] * 3
         assert (world.paid, await engine.executions(run)) == ([], {})
@@ -215,7 +196,7 @@ async def test_an_edited_call_depends_on_other_things(client: Client, database: 
         run = await engine.start()
         await engine.decide(await engine.request(run), "edit", args='{"cents": 7}')
         await engine.ended(run)
-        assert (world.paid, world.preconditions, len(await requests_of(engine, run))) == ([7], ['"empty"'], 1)
+        assert (world.paid, world.preconditions, len(await engine.requests_of(run))) == ([7], ['"empty"'], 1)
 
         world.paid.clear()
         engine.engine.models.model = paying()  # type: ignore[attr-defined]
@@ -224,7 +205,7 @@ async def test_an_edited_call_depends_on_other_things(client: Client, database: 
         run = await engine.start()
         first = await engine.request(run)
         await engine.decide(first, "edit", args='{"cents": 7}')
-        second = await another_request(engine, run, first)
+        second = await engine.request(run, first)
         assert second.input == '{"cents": 7}'
         assert 'it was "full", and is now "overdrawn"' in second.reason
         await engine.decide(second, "approve")
@@ -272,7 +253,7 @@ async def test_i2_one_that_fails_before_the_call_runs_stops_it(
         values.update({**failing, 5: 100})
         for request in waiting:
             await engine.decide(request, "approve")
-        second = await another_request(engine, run, waiting[0], call_id="p")
+        second = await engine.request(run, waiting[0], call_id="p")
         assert "RuntimeError" in second.reason
         assert "away" not in second.reason
         assert "is now 100" in second.reason
@@ -295,7 +276,7 @@ async def test_a_long_value_is_shown_in_part(client: Client, sqlite: Database) -
         first = await engine.request(run)
         world.balance = "x" * 10_000 + "y"
         await engine.decide(first, "approve")
-        assert len((await another_request(engine, run, first)).reason) < 1_000
+        assert len((await engine.request(run, first)).reason) < 1_000
         await engine.interrupt(run)
         await engine.ended(run)
 
@@ -313,13 +294,13 @@ async def test_the_second_request_expires_by_itself(client: Client, sqlite: Data
         first = await engine.request(run)
         world.balance = 2
         await engine.decide(first, "approve")
-        second = await another_request(engine, run, first)
+        second = await engine.request(run, first)
         assert second.expires_at is not None
         assert first.expires_at is not None
         assert second.expires_at > first.expires_at
         assert (await engine.ended(run)).status == "completed"
         assert (await engine.results(run))["p"].kind == "expired"
-        assert [each.status for each in await requests_of(engine, run)] == ["approved", "expired"]
+        assert [each.status for each in await engine.requests_of(run)] == ["approved", "expired"]
         assert world.paid == []
 
 
@@ -343,7 +324,7 @@ async def test_i5_a_worker_killed_after_asking_again_asks_once(client: Client, s
         await engine.decide(first, "approve", decision_id="first")
         world.balance = 2
         assert (await ask_directly(engine, run)).state == "asks"
-        second = await another_request(engine, run, first)
+        second = await engine.request(run, first)
         world.balance = {"changed": 3, "changed back": 1, "unreadable": RuntimeError("away")}[by_now]
         again = await ask_directly(engine, run)
         assert again.again is not None
@@ -357,4 +338,4 @@ async def test_i5_a_worker_killed_after_asking_again_asks_once(client: Client, s
             assert (await engine.ended(run)).status == "completed"
         assert world.paid == [5]
         assert (await engine.executions(run))["p"].decision_id == "second"
-        assert len(await requests_of(engine, run)) == 2
+        assert len(await engine.requests_of(run)) == 2

@@ -21,7 +21,6 @@ from turngate.domain.contract import RunToolInput
 from turngate.domain.tools.results import Ok
 from turngate.domain.tools.tool import Effect, Tool
 from turngate.store.database import Database
-from turngate.store.requests import requests
 from turngate.store.runs import runs, whole_results
 
 Probe = Callable[..., ProbeAnswer | Awaitable[ProbeAnswer]]
@@ -98,11 +97,6 @@ async def lose(
     return run
 
 
-async def requests_of(engine: Stack, run: runs.Run) -> list[requests.Request]:
-    async with engine.database.read() as conn:
-        return await requests.of_run(conn, run.id)
-
-
 async def another_attempt(engine: Stack, run: runs.Run, call_id: str) -> str:
     """Try the call again in another process, as Temporal does when an attempt times out."""
     order, elsewhere = RunToolInput(run_id=run.id, call=call_id), replace(engine.engine, order_locks=OrderLocks())
@@ -162,7 +156,7 @@ async def test_i3_a_lost_call_has_the_end_that_its_probe_found(
         assert {name: (each.state, each.attempts) for name, each in executions.items()} == {
             name: ("succeeded", number) for name, number in starts.items()
         }
-        assert [each.kind for each in await requests_of(engine, run)] == ["approval"] * 2
+        assert [each.kind for each in await engine.requests_of(run)] == ["approval"] * 2
         ends = [each.payload for each in await engine.events(run) if each.type == "execution.finished"]
         assert sorted(each["tool_call_id"] for each in ends if each.get("by") == "probe") == ["free", "gated"]
         assert all(each["ok"] for each in ends)
@@ -255,7 +249,7 @@ async def test_i3_a_lost_once_call_is_never_repeated_by_the_engine(
         assert {name: each.value["paid"] for name, each in results.items()} == {
             name: 5 if name in again else 9 for name in names if name != "allowed"
         }
-        assert [each.kind for each in await requests_of(engine, run)] == ["approval"] + ["outcome"] * len(names)
+        assert [each.kind for each in await engine.requests_of(run)] == ["approval"] + ["outcome"] * len(names)
 
 
 async def test_i3_a_worker_that_was_only_thought_lost_comes_too_late(

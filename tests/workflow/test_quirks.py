@@ -29,7 +29,6 @@ from temporalio.client import Client
 
 from turngate.approvals_api.runs import send_message
 from turngate.domain.tools.results import Failure, Ok
-from turngate.store.requests import requests
 from turngate.store.runs.runs import Run
 from turngate.wire.orders import MessageOrder
 
@@ -249,8 +248,7 @@ async def test_calls_of_a_response_that_was_cut_off(stage: Stage, wire: Wire, st
     reasons = [content["error"]["message"] for turn in turns for _, content in turn.results]
     assert len(reasons) == 4
     assert all("ended early" in each for each in reasons)
-    async with stage.engines[streamed].database.read() as conn:
-        assert await requests.of_run(conn, played.run.id) == []
+    assert await stage.engines[streamed].requests_of(played.run) == []
 
 
 @each_wire

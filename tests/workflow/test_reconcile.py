@@ -23,7 +23,6 @@ from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
 from turngate.store.events import events
-from turngate.store.requests import requests
 from turngate.store.runs import runs
 
 DONE = says("Done.")
@@ -58,7 +57,8 @@ async def signalling_no_one(engine: Stack) -> AsyncIterator[Stack]:
 @pytest.mark.exhaustive
 async def test_both_kinds_of_orphan_are_reported_and_left(client: Client, sqlite: Database, bench: Bench) -> None:
     """A live run without a workflow, an open workflow without a live run; a run that waits as it should is neither."""
-    async with stack(client, sqlite, bench.pay, model=ListModel(pays("p"))) as engine:
+    tampered = "a run ends in the store alone"
+    async with stack(client, sqlite, bench.pay, model=ListModel(pays("p")), tampered=tampered) as engine:
         fine, lost, orphan = [await engine.start() for _ in range(3)]
         for run in (fine, lost, orphan):
             await engine.request(run)
@@ -88,8 +88,7 @@ async def test_a_run_that_missed_a_decision_is_signalled_again(
         run = await engine.start()
         await engine.decide(await engine.request(run), "approve")
         await engine.request(run)
-        async with database.read() as conn:
-            by_call = {each.tool_call_id: each for each in await requests.of_run(conn, run.id)}
+        by_call = {each.tool_call_id: each for each in await engine.requests_of(run)}
         assert await off(engine, run) == []
         await silent.decide(by_call["missed"], "approve")
         await silent.decide(by_call["refused"], "reject", message="too much")

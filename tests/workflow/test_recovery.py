@@ -29,7 +29,6 @@ from turngate.models.port import ModelRequest
 from turngate.store.clock import from_text, now
 from turngate.store.database import Database
 from turngate.store.events import events
-from turngate.store.requests import requests
 from turngate.store.runs import executions, runs
 from turngate.store.tables import agents as agents_table
 
@@ -83,11 +82,6 @@ async def is_open(engine: Stack, run: runs.Run) -> bool:
 
 async def is_absent(engine: Stack, run: runs.Run) -> bool:
     return await WorkflowRecovery(engine.client).state_of(run.id) == "absent"
-
-
-async def requests_of(engine: Stack, run: runs.Run) -> list[requests.Request]:
-    async with engine.database.read() as conn:
-        return await requests.of_run(conn, run.id)
 
 
 def agent_of(name: str, *tools: Tool) -> Agent:
@@ -204,7 +198,7 @@ async def test_i3_i4_a_decided_call_runs_and_a_started_one_becomes_unknown(
         assert is_reconciled(await engine.history(run))
         assert (bench.looked, bench.paid, len(model.seen)) == (["start"], [7], 2)
         assert (await engine.results(run))["w"] == Ok(value={"value": "seen"})
-        assert len(await requests_of(engine, run)) == 2
+        assert len(await engine.requests_of(run)) == 2
 
 
 async def test_i3_a_call_that_was_stopped_and_never_closed_is_unknown(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.engine.stack import OPERATOR, ListModel, Stack, call, says, stack, until
+from support.engine.stack import OPERATOR, ListModel, call, says, stack
 from temporalio.client import Client
 
 from turngate import Preview, Tool, ToolContext, tool
@@ -19,20 +19,9 @@ from turngate.approvals_api.runs import control
 from turngate.domain.policy.grants import NOT_GRANTED
 from turngate.domain.tools.tool import ProcessConfinement
 from turngate.store.database import Database
-from turngate.store.requests import requests
-from turngate.store.runs import runs
 from turngate.toolkits.edits import EditFileParams
 from turngate.toolkits.files import edit_file, write_file
 from turngate.toolkits.shell import bash
-
-
-async def second_request(engine: Stack, run: runs.Run, first: requests.Request) -> requests.Request:
-    async def look() -> requests.Request | None:
-        async with engine.database.read() as conn:
-            opened = await requests.of_run(conn, run.id)
-        return next((each for each in opened if each.status == "pending" and each.id != first.id), None)
-
-    return await until(look, "request in place of the first")
 
 
 async def test_i6_a_script_that_changes_after_the_approval_is_asked_about_again(
@@ -50,7 +39,7 @@ async def test_i6_a_script_that_changes_after_the_approval_is_asked_about_again(
         await engine.decide(first, "approve", decision_id="first")
         (tmp_path / "x.sh").write_text("echo second > out\n")
         await control.resume(engine.services, OPERATOR, run.id)
-        second = await second_request(engine, run, first)
+        second = await engine.request(run, first)
         assert "echo second > out" in (second.preview or "")
         assert not (tmp_path / "out").exists()
         await engine.decide(second, "approve", decision_id="second")
@@ -97,7 +86,7 @@ async def test_i6_what_changes_after_the_preview_has_read_it_is_asked_about(
         first = await engine.request(run)
         assert "echo ours" in (first.preview or "")
         await engine.decide(first, "approve", decision_id="first")
-        second = await second_request(engine, run, first)
+        second = await engine.request(run, first)
         assert "echo theirs" in (second.preview or "")
         assert (script.read_text(), (tmp_path / "out").exists()) == ("touch out\necho theirs\n", False)
         await engine.decide(second, "reject")
@@ -114,12 +103,12 @@ async def test_i6_an_edited_command_shows_the_script_that_only_it_names(
         run = await engine.start(workspace=str(tmp_path))
         first = await engine.request(run)
         await engine.decide(first, "edit", args='{"command": "sh x.sh"}')
-        second = await second_request(engine, run, first)
+        second = await engine.request(run, first)
         assert second.reason.startswith("operator edited this, and what it depends on now is not what was shown")
         assert "echo unseen > out" in (second.preview or "")
         assert not (tmp_path / "out").exists()
         await engine.decide(second, "reject")
-        third = await second_request(engine, run, second)
+        third = await engine.request(run, second)
         await engine.decide(third, "edit", args='{"command": "echo no > out"}')
         assert (await engine.ended(run)).status == "completed"
     assert (tmp_path / "out").read_text() == "no\n"
@@ -140,7 +129,7 @@ async def test_i6_a_call_that_would_run_otherwise_confined_is_asked_about(
         first = await engine.request(run)
         texts.append("Runs unconfined.")
         await engine.decide(first, "approve")
-        second = await second_request(engine, run, first)
+        second = await engine.request(run, first)
         assert second.reason.endswith("which confines it otherwise. Now: Runs unconfined.")
         assert (second.process_confinement, (tmp_path / "out").exists()) == (confinement(None), False)
         await engine.decide(second, "reject")
@@ -157,7 +146,7 @@ async def test_i6_no_grant_lets_a_command_run_a_script(client: Client, sqlite: D
         assert ungrantable(first) is None
         pattern = {"tool": "bash", "fixed": {"timeout_seconds": 120, "network": False}, "open": ["command"]}
         await engine.decide(first, "approve", grant={"pattern": pattern, "scope": "agent", "max_uses": 9})
-        second = await second_request(engine, run, first)
+        second = await engine.request(run, first)
         assert (tmp_path / "other").read_text() == "yes\n"
         assert (second.rule, NOT_GRANTED[3:] in second.reason) == ("tool:ask", True)
         assert "echo unseen > out" in (second.preview or "")
@@ -194,10 +183,10 @@ async def test_i6_an_edited_change_is_shown_before_it_is_made(client: Client, sq
         run = await engine.start(workspace=str(tmp_path))
         first = await engine.request(run)
         await engine.decide(first, "edit", args=json.dumps({"path": "a.txt", "text": "mine\n"}))
-        second = await second_request(engine, run, first)
+        second = await engine.request(run, first)
         assert (second.tool_name, file.read_text()) == ("edit_file", "mine\n")
         await engine.decide(second, "edit", args=json.dumps({"path": "a.txt", "old_text": "mine", "new_text": "ours"}))
-        third = await second_request(engine, run, second)
+        third = await engine.request(run, second)
         assert third.reason.startswith("operator edited this, and what it depends on now is not what was shown")
         assert ("+ours" in (third.preview or ""), file.read_text()) == (True, "mine\n")
         await engine.decide(third, "approve")

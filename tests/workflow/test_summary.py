@@ -6,13 +6,12 @@ import json
 
 from pydantic import BaseModel
 from sqlalchemy import delete
-from support.engine.stack import ListModel, call, says, stack, until
+from support.engine.stack import ListModel, call, says, stack
 from temporalio.client import Client
 
 from turngate import Policy, Rule, tool
 from turngate.domain.tools.tool import Tool
 from turngate.store.database import Database
-from turngate.store.requests import requests
 from turngate.store.tables import published_policies
 
 PAY = {"cents": 500, "order": "A-1"}
@@ -60,8 +59,7 @@ async def test_each_request_has_its_sentence(client: Client, database: Database)
         run = await engine.start("Pay.")
         for each in every:
             await engine.request(run, tool=each.name)
-        async with database.read() as conn:
-            opened = {each.tool_name: each for each in await requests.of_run(conn, run.id)}
+        opened = {each.tool_name: each for each in await engine.requests_of(run)}
         assert {name: each.summary for name, each in opened.items()} == {
             "pay": "Send 5.00 EUR for A-1",
             "note": "Note for A-1",
@@ -81,13 +79,7 @@ async def test_a_call_that_is_asked_about_again_has_the_sentence_of_its_edit(cli
         async with sqlite.write() as conn:  # only the worker knows the rule, so it asks again
             await conn.execute(delete(published_policies))
         await engine.decide(first, "edit", args=json.dumps({**PAY, "cents": 500_000}))
-
-        async def look() -> requests.Request | None:
-            async with sqlite.read() as conn:
-                stored = await requests.of_run(conn, run.id)
-            return next((each for each in stored if each.id != first.id and each.status == "pending"), None)
-
-        again = await until(look, "the request after the edit")
+        again = await engine.request(run, first)
         assert (first.summary, again.summary) == ("Send 5.00 EUR for A-1", "Send 5000.00 EUR for A-1")
         await engine.decide(again, "reject")
         await engine.ended(run)

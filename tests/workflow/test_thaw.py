@@ -20,7 +20,6 @@ from turngate.domain.policy.arguments import ArgumentMatcher
 from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest
 from turngate.store.database import Database
-from turngate.store.requests import requests
 from turngate.store.runs import runs
 
 PARKED = 36
@@ -75,8 +74,7 @@ async def decide_without_a_worker(engine: Stack, parked: list[runs.Run]) -> None
     for run in parked:
         execution = WorkflowExecution(workflow_id=run.id)
         await service.reset_sticky_task_queue(ResetStickyTaskQueueRequest(namespace="default", execution=execution))
-    async with engine.database.read() as conn:
-        pending = {run.id: (await requests.of_run(conn, run.id))[0] for run in parked}
+    pending = {run.id: (await engine.requests_of(run))[0] for run in parked}
     for run in parked:
         await engine.decide(pending[run.id], "approve")
         await engine.services.gateway.tell_decided_again(run.id, pending[run.id].id)

@@ -30,8 +30,7 @@ async def counted(database: Database) -> int:
 
 
 async def pending(engine: Stack, run: runs.Run) -> list[requests.Request]:
-    async with engine.database.read() as conn:
-        return [each for each in await requests.of_run(conn, run.id) if each.status == "pending"]
+    return [each for each in await engine.requests_of(run) if each.status == "pending"]
 
 
 async def test_i2_calls_at_once_never_exceed_a_total(client: Client, sqlite: Database, bench: Bench) -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.engine.stack import STARTER, Cast, Clock, ListModel, Script, Stack, call, person, says, stack
+from support.engine.stack import STARTER, Cast, Clock, ListModel, Script, call, person, says, stack
 from support.engine.tools import Amount, Bench
 from temporalio.client import Client
 
@@ -17,9 +17,6 @@ from turngate.approvals_api.runs import fork as fork_run
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.tools.results import Failure, Ok
 from turngate.store.database import Database
-from turngate.store.requests import requests
-from turngate.store.requests.requests import Request
-from turngate.store.runs import runs
 from turngate.wire.orders import ForkOrder
 
 ASKING = Rule(name="money", verdict="ask", tools=["pay"])
@@ -31,11 +28,6 @@ def doing(*calls: tuple[str, str]) -> ListModel:
 
 
 PAY, LOOK, QUESTION = ("pay", '{"cents": 5}'), ("look", '{"name": "x"}'), ("ask", '{"cents": 1}')
-
-
-async def all_requests(engine: Stack, run: runs.Run) -> list[Request]:
-    async with engine.database.read() as conn:
-        return await requests.of_run(conn, run.id)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +53,7 @@ async def test_i2_what_would_be_asked_is_refused_and_the_refusal_says_what_would
         assert all(words in refused.reason for words in ["No one attends this run", *says_what]), refused.reason
         assert results["c1"] == Ok(value={"value": "seen x"})
         assert (bench.paid, bench.looked) == ([], ["x"])
-        assert await all_requests(engine, run) == []
+        assert await engine.requests_of(run) == []
         closed = await engine.event(run, "call.closed")
         assert closed.payload["rule"] == "unattended"
 

@@ -16,7 +16,6 @@ from turngate.approvals_api.policy.grants import ungrantable
 from turngate.domain.errors import ConflictError
 from turngate.domain.tools.tool import ProcessConfinement, Tool
 from turngate.store.database import Database
-from turngate.store.requests import requests
 from turngate.store.tables import published_policies
 from turngate.toolkits.coding import coding_toolkit
 
@@ -99,6 +98,5 @@ async def test_a_confined_call_runs_as_its_rule_says(client: Client, sqlite: Dat
     async with stack(client, sqlite, tool, model=model, policy=ALLOWED) as engine:
         run = await engine.start()
         assert (await engine.ended(run)).status == "completed"
-        async with sqlite.read() as conn:
-            assert await requests.of_run(conn, run.id) == []
+        assert await engine.requests_of(run) == []
         assert bench.paid == [5]

@@ -223,38 +223,41 @@ class Stack(EngineHarness):
         order = StartOrder(input=text, **{"agent": "agent", **options})
         return await start_run.start(self.services, by, order, idempotency_key=key)
 
+    async def requests_of(self, run: runs.Run) -> list[requests.Request]:
+        """Every request of the run, in any state."""
+        async with self.database.read() as conn:
+            return await requests.of_run(conn, run.id)
+
     async def request(
-        self, run: runs.Run, *, kind: str | None = None, tool: str | None = None, pending: bool = True
+        self,
+        run: runs.Run,
+        *besides: requests.Request,
+        kind: str | None = None,
+        tool: str | None = None,
+        call_id: str | None = None,
+        pending: bool = True,
     ) -> requests.Request:
-        """The run's pending request, once there is one. ``pending`` False: in any state, as one that may have expired."""
+        """The run's pending request, once there is one ``besides`` those.
+
+        ``pending`` False: in any state, as one that may have expired.
+        """
+        known = {each.id for each in besides}
+
+        def fits(each: requests.Request) -> bool:
+            is_wanted = (
+                kind in {None, each.kind} and tool in {None, each.tool_name} and call_id in {None, each.tool_call_id}
+            )
+            return is_wanted and each.id not in known and (each.status == "pending" or not pending)
 
         async def look() -> requests.Request | None:
-            async with self.database.read() as conn:
-                stored = await requests.of_run(conn, run.id)
-            return next(
-                (
-                    each
-                    for each in stored
-                    if (each.status == "pending" or not pending)
-                    and kind in {None, each.kind}
-                    and tool in {None, each.tool_name}
-                ),
-                None,
-            )
+            return next((each for each in await self.requests_of(run) if fits(each)), None)
 
-        return await until(look, f"pending request ({kind or 'any kind'}, {tool or 'any tool'})")
+        wanted = f"kind {kind or 'any'}, tool {tool or 'any'}, call {call_id or 'any'}"
+        return await until(look, f"pending request ({wanted})")
 
     async def request_about(self, run: runs.Run, tool_call_id: str) -> requests.Request:
         """The pending request about one call of the run, once there is one."""
-
-        async def look() -> requests.Request | None:
-            async with self.database.read() as conn:
-                stored = await requests.of_run(conn, run.id)
-            return next(
-                (each for each in stored if (each.tool_call_id, each.status) == (tool_call_id, "pending")), None
-            )
-
-        return await until(look, f"pending request about {tool_call_id}")
+        return await self.request(run, call_id=tool_call_id)
 
     async def started_below(self, run: runs.Run) -> runs.Run:
         """The first run of a sub-agent that answers a call of this run, once there is one."""
