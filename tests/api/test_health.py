@@ -94,10 +94,10 @@ async def test_a_worker_that_stops_is_named(idle: Api) -> None:
     assert idle.stack.client.identity in stopping["says"]
 
 
-async def test_an_api_that_drains_says_so(idle: Api) -> None:
+async def test_an_api_that_drains_says_so(api: Api) -> None:
     """To whom it still answers, with what to do."""
-    database = idle.stack.database
-    app = create_app(database=database, gateway=Gateway(idle.stack.client), settings=ApiSettings())
+    database = api.stack.database
+    app = create_app(database=database, gateway=Gateway(api.stack.client), settings=ApiSettings())
     reader = await token_for(database, f"eye-{secrets.token_hex(4)}", "requests:read")
     async with serving(app) as url, httpx.AsyncClient(base_url=url, headers=reader, timeout=60) as client:
         for draining, expected in ((False, None), (True, ("warning", "turngate api APP"))):
@@ -106,12 +106,12 @@ async def test_an_api_that_drains_says_so(idle: Api) -> None:
             assert (check and (check["state"], check["command"])) == expected
 
 
-async def test_health_is_for_those_who_see_every_run(idle: Api) -> None:
+async def test_health_is_for_those_who_see_every_run(api: Api) -> None:
     """A stranger and an agent's token learn nothing; a reader's token does."""
-    assert (await idle.stranger.get(PATH)).status_code == 401
-    assert (await idle.agent.get(PATH)).status_code == 403
-    reader = await token_for(idle.stack.database, f"eye-{secrets.token_hex(4)}", "requests:read")
-    assert (await idle.stranger.get(PATH, headers=reader)).status_code == 200
+    assert (await api.stranger.get(PATH)).status_code == 401
+    assert (await api.agent.get(PATH)).status_code == 403
+    reader = await token_for(api.stack.database, f"eye-{secrets.token_hex(4)}", "requests:read")
+    assert (await api.stranger.get(PATH, headers=reader)).status_code == 200
 
 
 async def test_a_temporal_that_is_away_is_one_line(cut_off: Api) -> None:
@@ -122,10 +122,10 @@ async def test_a_temporal_that_is_away_is_one_line(cut_off: Api) -> None:
     assert not {"workers", "builds", "runs"} & worst.keys()
 
 
-async def test_a_check_that_hangs_is_a_finding(idle: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_check_that_hangs_is_a_finding(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its name is there, and the others' results."""
     monkeypatch.setattr(health, "CHECK_SECONDS", 0.0)
-    view = await health.examine(idle.stack.services)
+    view = await health.examine(api.stack.services)
     assert {each.state for each in view.checks} <= {"warning", "ok"}
     assert view.checks[0].says == "This check took longer than 0 s, so its result is unknown."
 
@@ -160,9 +160,9 @@ async def test_the_page_shows_what_the_api_says(idle: Api) -> None:
     assert "<code><bdi lang translate=no>turngate worker APP</bdi></code>" in page.text
 
 
-async def test_disk_is_checked_where_the_store_is_a_file(idle: Api, tmp_path: Path) -> None:
+async def test_disk_is_checked_where_the_store_is_a_file(api: Api, tmp_path: Path) -> None:
     """On a server of its own it can't be seen from here."""
-    services = replace(idle.stack.services, settings=replace(idle.stack.services.settings, disk=tmp_path))
+    services = replace(api.stack.services, settings=replace(api.stack.services.settings, disk=tmp_path))
     assert "disk" in {each.name for each in (await health.examine(services)).checks}
-    async with api_on(idle.stack, idle.stack.services.gateway) as other:
+    async with api_on(api.stack, api.stack.services.gateway) as other:
         assert "disk" not in await checks(other)
