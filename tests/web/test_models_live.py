@@ -89,17 +89,17 @@ async def test_a_page_without_javascript_has_the_models_words(idle_site, open_pa
     await expect(spoken.locator(".spoken-text pre")).to_have_text("<i>First</i>, then this.⟨U+202E⟩")
 
 
-async def test_the_end_of_a_long_answer_is_followed_unless_the_reader_scrolls_up(idle_site, open_page):
+async def test_the_end_of_a_long_answer_is_followed_unless_the_reader_scrolls_up(site, open_page):
     """The text scrolls in a box of its own, and nothing below it moves away from a person who writes there."""
-    run = await idle_site.stack.start("go")
+    request = await site.gated("refund", '{"order": "long answer", "cents": 1}')
 
     async def say(n, text):
-        async with idle_site.stack.database.write() as conn:
+        async with site.stack.database.write() as conn:
             assert await deltas.append(conn, attempt, n, words(text))
 
-    async with idle_site.stack.database.write() as conn:
-        attempt = await deltas.begin(conn, run.id, 1, words("line\n" * 10))
-    page = await open_page(f"/runs/{run.id}", at=idle_site, viewport={"width": 1000, "height": 500})
+    async with site.stack.database.write() as conn:
+        attempt = await deltas.begin(conn, request.run_id, 2, words("line\n" * 10))
+    page = await open_page(f"/runs/{request.run_id}", viewport={"width": 1000, "height": 500})
     box = page.locator(".spoken-text pre")
     await expect(box).to_contain_text("line")
     await page.locator("#input").focus()
@@ -113,6 +113,7 @@ async def test_the_end_of_a_long_answer_is_followed_unless_the_reader_scrolls_up
     await say(3, "\nline" * 50 + "end 2")
     await expect(box).to_contain_text("end 2")
     assert await box.evaluate("each => each.scrollTop") == 30
+    await site.stack.interrupt(await site.run(request))
 
 
 async def test_the_timeline_continues_while_a_person_writes_to_the_run(site, open_page):

@@ -40,6 +40,7 @@ async def test_the_filter_is_in_the_url_and_counts_what_it_lists(site, open_plai
 
 async def test_a_grant_is_revoked_on_its_page(site, open_plain):
     """The banner links to the active grants; the button ends this one, and the list of all says who did."""
+    await _revoke_all(site)  # others share this desk
     wanted = WantedGrant(pattern=GrantPattern(tool="refund", fixed={"order": "x"}), scope="everyone", max_uses=2)
     async with site.stack.database.write() as conn:
         await grants.create(
