@@ -121,6 +121,12 @@ async def test_i14_a_summary_that_fails_or_hangs_is_replaced(monkeypatch: pytest
     await threads_ended()
 
 
+async def test_a_long_call_has_the_same_sentence() -> None:
+    """Turngate renders it for arguments of 20,000 characters, too, in a thread."""
+    declared = declare_tool(name="pay", description="Pay.", params=Params, success=str)
+    assert await take_summary(declared, Params(name="x"), f'{{"name": "ann"{" " * 20_000}}}') == "Pay: name ann"
+
+
 async def test_an_authors_summary_is_one_line_of_bounded_length() -> None:
     """What the function returns is the sentence, on one line and cut after 300 characters."""
     declared = declare_tool(

@@ -133,6 +133,31 @@ async def test_i3_an_execution_moves_only_from_where_it_is(database: Database, r
     assert (execution.partial_output, execution.idempotency_key) == ("half", "key")
 
 
+async def test_i3_an_execution_moves_alone(database: Database, new_run) -> None:
+    """I3: no move of an execution touches another call of its run, or a call of the same id in another run."""
+    run, other = await new_run(), await new_run()
+    names = [{"run_id": each.id, "tool_call_id": call} for each, call in ((run, "c1"), (run, "c2"), (other, "c1"))]
+    mine = names[0]
+    for each, call_id in ((run, "c1"), (run, "c2"), (other, "c1")):
+        await begin(database, each, call_id)
+    async with database.write() as conn:
+
+        async def states() -> list[str]:
+            stored = [await executions.get(conn, **each) for each in names]
+            return [each.state for each in stored if each is not None]
+
+        assert await executions.stop(conn, **mine, attempt=1, partial_output="half")
+        assert await states() == ["failed", "executing", "executing"]
+        for each in names[1:]:
+            assert await executions.finish(conn, **each, state="failed")
+        assert await executions.reopen_stopped(conn, **mine)
+        assert await states() == ["executing", "failed", "failed"]
+        assert await executions.finish(conn, **mine, state="unknown")
+        assert await states() == ["unknown", "failed", "failed"]
+        assert await executions.resolve_unknown(conn, **mine, state="succeeded")
+        assert await states() == ["succeeded", "failed", "failed"]
+
+
 async def test_i3_one_of_two_may_restart_an_unknown_call(database: Database, run: runs.Run) -> None:
     """I3: a ``once`` call that a person resolved as not happened is started once more, not twice."""
     await begin(database, run, "c1", "dec_1")

@@ -140,7 +140,7 @@ CALL = {"cents": 500, "rate": "12.50", "due": "2026-12-31", "to": "reports/a", "
         ("range", "cents", "1..", "at least 1"),
         ("range", "rate", "0.10..12.50", "from 0.1 to 12.5"),
         ("range", "due", "2026-01-01..2026-12-31", 'from "2026-01-01" to "2026-12-31"'),
-        ("one_of", "currency", "EUR, USD", 'one of "EUR", "USD"'),
+        ("one_of", "currency", "EUR, €", 'one of "EUR", "€"'),
         ("one_of", "cents", "500,5.5", "one of 500, 5.5"),
         ("prefix", "to", "reports/", 'beginning with "reports/"'),
     ],
