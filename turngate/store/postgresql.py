@@ -136,7 +136,8 @@ class Postgresql:
             address, isolation_level="AUTOCOMMIT", pool_size=MOST_CONNECTIONS, max_overflow=0, pool_use_lifo=True
         )
         self._sessions = _Sessions(binding)
-        event.listen(self._engine.sync_engine, "connect", self._sessions.add)
+        # Before SQLAlchemy examines it, which fails where the database's encoding isn't one that it reads.
+        event.listen(self._engine.sync_engine, "connect", self._sessions.add, insert=True)
         _ping_idle_connections(self._engine.sync_engine)
         self._rings: set[Callable[[], None]] = set()
 
@@ -283,11 +284,21 @@ class _Sessions:
     are_shared: bool = False
 
     def add(self, connection: Any, _record: Any) -> None:
-        """Examine a new connection before it is used. Raises ConfigurationError when it isn't bound as it should be."""
+        """Examine a new connection before it is used.
+
+        Raises ConfigurationError when it isn't bound as it should be, or leads to a database that can't hold every text.
+        """
+        driver = connection.driver_connection
+        name, encoding = driver.info.dbname, driver.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            connection.close()
+            raise ConfigurationError(
+                f"the database {name!r} has the encoding {encoding}, and texts need UTF8: create it with "
+                "`createdb --encoding=UTF8 --template=template0`, and set TURNGATE_DATABASE_URL to that one"
+            )
         cursor = connection.cursor()
         cursor.execute(_WHO)
         process, schemas, user = cursor.fetchone()
-        driver = connection.driver_connection
         self.are_shared = process != driver.info.backend_pid
         if self.are_shared:
             driver.prepare_threshold = None

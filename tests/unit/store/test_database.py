@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, insert, select, text, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
+from support.stores.postgres_server import PostgresServer
 
-from turngate.domain.errors import UnavailableError
+from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.runs import messages, runs
@@ -373,3 +374,13 @@ async def test_a_running_commit_is_awaited_although_its_writer_is_cancelled(sqli
         await asyncio.wait_for(writing, DEADLINE_SECONDS)
     await asyncio.wait_for(following, DEADLINE_SECONDS)
     assert await names(sqlite) == ["a", "b"]
+
+
+async def test_a_database_that_cannot_hold_every_text_is_refused(postgres: PostgresServer) -> None:
+    """One of PostgreSQL's that was created without a locale counts bytes and translates nothing; the error says the fix."""
+    url = postgres.fresh_url(template="template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'")
+    database = Database(url)
+    with pytest.raises(ConfigurationError, match="the encoding SQL_ASCII, and texts need UTF8: create it with"):
+        async with database.glance():
+            pass
+    await database.close()
