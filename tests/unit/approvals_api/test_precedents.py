@@ -25,12 +25,12 @@ async def count(conn: Connection, table: object) -> int:
     return int((await conn.execute(select(func.count()).select_from(table))).scalar_one())  # type: ignore[arg-type]
 
 
-async def test_planted_twins_are_among_the_nearest(database: Database) -> None:
+async def test_planted_twins_are_among_the_nearest(sqlite: Database) -> None:
     """Of 40 calls that differ from one of 600 decided ones in a known way, 38 find it among the three nearest."""
     decided = list(planted(600))
-    await store(database, decided)
+    await store(sqlite, decided)
     missed = []
-    async with database.read() as conn:
+    async with sqlite.read() as conn:
         for twin in twins(decided, 40):
             precedent = await precedent_of(conn, "rq_new", twin.tool_name, twin.input)
             if twin.of not in [each.request_id for each in precedent.nearest]:
