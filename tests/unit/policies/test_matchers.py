@@ -280,6 +280,14 @@ def test_a_relative_rule_without_a_workspace_is_unclear() -> None:
     assert rule.match(facts({"path": "src/x"}, None), verdict="allow") != "yes"
 
 
+@pytest.mark.parametrize("op", ["eq", "ne"])
+def test_i2_a_key_given_twice_is_certainly_nothing(op: str) -> None:
+    """I2: a rule about such an argument is unclear, also inside an object, and also one that looks for null."""
+    for raw, wanted in [('{"x": 1, "x": null}', None), ('{"x": {"y": 1, "y": null}}', {"y": None})]:
+        rule = Matchers.model_validate({"args": [{"at": "/x", "op": op, "value": wanted}]})
+        assert rule.match(call_facts(raw, None), verdict="deny") == "unclear"
+
+
 def test_a_deny_pattern_goes_where_its_link_leads(tmp_path: Path) -> None:
     """It covers the real place, also of a link to the root directory; an allow pattern doesn't."""
     (tmp_path / "root").symlink_to("/")

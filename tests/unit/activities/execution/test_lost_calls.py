@@ -110,6 +110,11 @@ async def test_a_person_reads_that_the_tools_own_check_failed_and_whose_fault_it
     assert refusal is None or f"its precondition could not be checked again ({why})" in refusal.reason
 
 
+def test_what_a_lost_call_reported_last_is_shown_as_it_was_written() -> None:
+    """Progress that is an object is JSON for people: its letters aren't escaped."""
+    assert lost_calls._words({"to": "Jörg"}) == '{"to": "Jörg"}'
+
+
 async def test_i3_an_unknown_call_waits_for_its_answer(sqlite: Database) -> None:
     """I3: while the request is pending, every attempt gets it; with its resolution the call passes this check."""
     at = CallAtDoor(sqlite, pay)
