@@ -49,12 +49,17 @@ def modules() -> Iterator[Path]:
                 yield file.relative_to(ROOT)
 
 
-def importers() -> dict[str, set[str]]:
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.Module]:
+    return {file: ast.parse((ROOT / file).read_text("utf-8")) for file in [*modules(), Path("worker.py")]}
+
+
+def importers(trees: dict[Path, ast.Module]) -> dict[str, set[str]]:
     """Dotted module → the modules that import it, wherever in their text; type-checking imports count."""
-    names = {_dotted(file) for file in modules()}
+    names = {_dotted(file) for file in trees}
     by_target: dict[str, set[str]] = defaultdict(set)
-    for file in [*modules(), Path("worker.py")]:
-        for target in _imports(ROOT / file, names):
+    for file, tree in trees.items():
+        for target in _imports(tree, names):
             if target != _dotted(file):
                 by_target[target].add(_dotted(file))
     return by_target
@@ -71,9 +76,9 @@ def test_a_folder_shows_at_most_25_entries() -> None:
     assert crowded == set(CROWDED)
 
 
-def test_a_small_module_has_more_than_one_importer() -> None:
+def test_a_small_module_has_more_than_one_importer(trees: dict[Path, ast.Module]) -> None:
     """What only one module uses belongs in that module."""
-    used_by = importers()
+    used_by = importers(trees)
     small = {
         file.as_posix()
         for file in modules()
@@ -116,9 +121,9 @@ UNMASKED: dict[str, str] = {
 """The same, and what calls it doesn't either."""
 
 
-def test_views_of_calls_results_and_comments_are_made_through_masks() -> None:
+def test_views_of_calls_results_and_comments_are_made_through_masks(trees: dict[Path, ast.Module]) -> None:
     """A function that makes such a view, or a page or endpoint that reads such rows, uses `Masks`."""
-    functions = [each for file in modules() if file.parts[0] == "approvals_api" for each in _functions(file)]
+    functions = [each for file in trees if file.parts[0] == "approvals_api" for each in _functions(file, trees[file])]
     raw = {each.place for each in functions if each.names & VIEWS_WITH_TEXTS and not each.has_masks}
     raw |= {each.place for each in functions if each.is_surface and each.reads_rows and not each.has_masks}
     builders = [each for each in functions if each.place in OF_MASKED_ROWS]
@@ -154,8 +159,7 @@ class _Function:
         return other.name in self.names and (self.file == other.file or not other.name.startswith("_"))
 
 
-def _functions(file: Path) -> Iterator[_Function]:
-    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+def _functions(file: Path, tree: ast.Module) -> Iterator[_Function]:
     stored = [each for each in tree.body if isinstance(each, ast.ImportFrom) and (each.module or "").startswith(STORE)]
     rows = ROWS_WITH_TEXTS & {alias.name for each in stored for alias in each.names}
     for node in tree.body:
@@ -175,8 +179,8 @@ def _dotted(file: Path) -> str:
     return name if file.parts[0] == "turngate" else f"turngate.{name}"
 
 
-def _imports(file: Path, names: set[str]) -> Iterator[str]:
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+def _imports(tree: ast.Module, names: set[str]) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
