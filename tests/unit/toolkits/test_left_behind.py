@@ -164,6 +164,18 @@ def test_many_files_hide_nothing_of_a_nearer_repository(tmp_path: Path) -> None:
     assert cut == f"near/.git in {tmp_path} has so many files now that not all of them were looked at"
 
 
+def test_what_is_held_for_another_command_is_no_repository(tmp_path: Path) -> None:
+    """Commands at the same time make the same placeholders and take them away; one file with something in it is a repository."""
+    look = LeftBehind(str(tmp_path), [])
+    (tmp_path / ".git/hooks").mkdir(parents=True)
+    (tmp_path / ".git/config").touch()
+    (tmp_path / ".git/commondir").write_text(".\n")
+    assert list(look.report([])) == []
+    (tmp_path / ".git/config").write_text("[core]\n")
+    [named] = look.report([])
+    assert named.startswith(f".git in {tmp_path} is new")
+
+
 def test_everyday_commands_are_not_spoken_about(run: Callable[[str], str], tmp_path: Path) -> None:
     """Commits, branches, merges, stashes and builds change nothing of that."""
     repository(tmp_path / "work")

@@ -161,11 +161,12 @@ class _Look:
             self.obeyed |= {names: _stamp(status) for names, status in self._files(place)}
             self.cut |= {place} if self._left < 0 else set()
         self._left = _MOST_ENTRIES
+        looked_at = set[Names]()
         while repositories:
             names = repositories.popleft()
-            if names not in self.repositories and self._status(names) is not None:
-                self.repositories.add(names)
-                if len(self.repositories) <= _MOST_OF_THEIR_OWN:
+            if names not in looked_at and self._status(names) is not None:
+                looked_at.add(names)
+                if len(looked_at) <= _MOST_OF_THEIR_OWN:
                     self._left = _MOST_ENTRIES
                 self._look_at(names)
                 self.cut |= {names} if self._left < 0 else set()
@@ -202,13 +203,20 @@ class _Look:
                 self.settings[names[:1] if names[0] in places else names] = "/" if is_hooks else None
 
     def _look_at(self, repository: Names) -> None:
-        """Look at what git obeys in a repository, and at links where it writes."""
+        """Look at what git obeys in a repository, and at links where it writes.
+
+        Where only placeholders are, which other commands hold at this moment, there is no repository.
+        """
+        is_one = False
         for names, status in self._files(repository, None if repository[-1:] == (".git",) else _OF_BARE):
             inner = names[len(repository) :]
+            is_one = is_one or not self._is_placeholder(names, status)
             if inner and stat.S_ISLNK(status.st_mode):
                 self.links[names] = _stamp(status)
             elif _is_obeyed(inner) and not self._is_placeholder(names, status):
                 self.obeyed[names] = _stamp(status)
+        if is_one or self._left < 0:
+            self.repositories.add(repository)
 
     def _submodules(self, repository: Names) -> Iterator[Names]:
         """Yield where the repository's index has other repositories."""
