@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,17 @@ SILENCE = httpx.Timeout(15.0, read=3.0)
 """Ten heartbeats of the server under test, which sends one each 0.3 seconds."""
 
 
-@pytest.mark.parametrize("patience", [{"stream_timeout": SILENCE}, {}], ids=["short", "as it is"])
+@dataclass(frozen=True, kw_only=True)
+class Link(ApiLink):
+    """An API's address whose clients have a ``patience``."""
+
+    patience: dict[str, Any]
+
+    def client(self) -> SyncTurngateClient:
+        return SyncTurngateClient(self.url, token=self.token, **self.patience)
+
+
+@pytest.mark.parametrize("patience", [{"timeout": SILENCE, "stream_timeout": SILENCE}, {}], ids=["short", "as it is"])
 async def test_every_stream_notices_that_it_is_dead(
     driven_api: Api, tmp_path: Path, capfd: pytest.CaptureFixture[str], patience: dict[str, Any]
 ) -> None:
@@ -62,9 +73,8 @@ async def test_every_stream_notices_that_it_is_dead(
         await desk.question()
         request = await driven_api.request(await the_run(driven_api))
         await person.sees("(8181 cents)")
-        link = ApiLink(url=hole.url, token=token, data_dir=None, url_is_option=True)
-        commands_client = SyncTurngateClient(hole.url, token=token, **patience)
-        follower = Follower(link, commands_client, Output.STORY, stream=False)
+        link = Link(url=hole.url, token=token, data_dir=None, url_is_option=True, patience=patience)
+        follower = Follower(link, link.client(), Output.STORY, stream=False)
         commanded = asyncio.create_task(asyncio.to_thread(follower.follow, request["run_id"]))
         watching = asyncio.create_task(watch(client, request["run_id"]))
         output: list[str] = []
