@@ -264,7 +264,7 @@ async def test_i1_interrupting_the_parent_interrupts_everything_below(
 ) -> None:
     """I1: three deep, the tool at work is cancelled, the gate is closed, and all runs end, from the deepest up.
 
-    Each of their calls is closed, and the conversations can continue.
+    The gate is one request, of the run that asks. Each of their calls is closed, and the conversations can continue.
     """
     top, models = three_deep(bench)
     async with stack(client, database, top, model=models) as engine:
@@ -273,6 +273,7 @@ async def test_i1_interrupting_the_parent_interrupts_everything_below(
         leaf = await engine.child(middle, "l")
         request = await engine.request(leaf)
         assert request.path == "agent/middle/leaf"
+        assert [len(await engine.requests_of(each)) for each in (run, middle, leaf)] == [0, 0, 1]
         await asyncio.wait_for(bench.started.wait(), 60)
         await engine.interrupt(run, "wrong branch")
         family = [leaf, middle, run]
