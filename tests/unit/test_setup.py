@@ -14,7 +14,13 @@ ROOT = Path(__file__).parents[2]
 # Makes environments whose uv and pip write down what they are asked for. MISHAP: how the next installation of the lock ends,
 # or that there is no uv.
 PYTHON = """#!/bin/bash
+[[ "$2" == "import pip" ]] && exit "${LACKS_PIP:-1}"
 [[ "$1" == -c ]] && exit 0
+if [[ "$2" == pip ]]; then
+    [[ "$5" != config ]] || { echo "$INDEX"; exit; }
+    echo "its pip ${*:5:4}" >> "$LOG"
+    exit
+fi
 env="${@: -1}"
 [[ "$env" == /* ]] || env="$PWD/$env"
 echo venv >> "$LOG"
@@ -80,8 +86,11 @@ class Checkout:
     path: Path
     log: Path
 
-    def make(self, target: str, mishap: str = "", index: str = "") -> list[str]:
-        """Return what was done for the target, in order. ``index``: the one in pip's configuration."""
+    def make(self, target: str, mishap: str = "", index: str = "", *, has_pip: bool = False) -> list[str]:
+        """Return what was done for the target, in order.
+
+        ``index``: the one in pip's configuration. ``has_pip``: pip is installed beside the Python that makes the environment.
+        """
         self.log.write_text("")
         environment = {
             "PATH": os.environ["PATH"],
@@ -89,6 +98,7 @@ class Checkout:
             "LOG": str(self.log),
             "MISHAP": mishap,
             "INDEX": index,
+            "LACKS_PIP": "0" if has_pip else "1",
         }
         done = subprocess.run(["make", "-s", target], cwd=self.path, env=environment, capture_output=True, check=False)
         assert (done.returncode == 0) == (mishap in {"", "no uv"}), done.stderr
@@ -185,6 +195,10 @@ def test_where_there_is_no_uv_pip_installs(checkout: Checkout) -> None:
     assert checkout.make("setup", "no uv") == [NEW, PIP, lock, PROJECT.replace("uv", "pip", 1)]
 
 
-def test_an_index_of_ones_own_is_passed_on(checkout: Checkout) -> None:
-    """Uv does not read pip's configuration."""
-    assert "index https://index.example/simple" in checkout.make("setup", index="https://index.example/simple")
+@pytest.mark.parametrize("has_pip", [False, True])
+def test_an_index_of_ones_own_is_passed_on(checkout: Checkout, has_pip: bool) -> None:
+    """Uv does not read pip's configuration. A pip that is installed fetches uv, and installs nothing else."""
+    done = checkout.make("setup", index="https://index.example/simple", has_pip=has_pip)
+    fetched = "its pip install --upgrade --target .venv/.uv" if has_pip else UV
+    assert [each for each in done if not each.startswith("index ")] == [NEW, fetched, *RUN[1:]]
+    assert "index https://index.example/simple" in done
