@@ -274,7 +274,7 @@ async def _workers(services: Services, findings: Findings) -> list[HealthCheck]:
         return [HealthCheck(name="workers", state="warning", says=says, fix="Start a worker.", command=START_WORKER)]
     names = sorted(by_queue)[:QUEUES_LOOKED_AT]
     stopping, seen = await asyncio.gather(
-        services.gateway.stopping_workers(),
+        services.gateway.stopping_workers(names),
         asyncio.gather(*(services.gateway.look_at_queue(each) for each in names)),
     )
     looks = [replace(each, stopping=stopping.get(name, {})) for name, each in zip(names, seen, strict=True)]

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import shlex
 import time
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -151,10 +152,10 @@ class Gateway:
             )
         return replace(look, waiting=max(look.waiting, activity))
 
-    async def stopping_workers(self) -> dict[str, dict[str, datetime]]:
-        """Return the workers that are stopping, by queue and identity. Raises UnavailableError."""
+    async def stopping_workers(self, queues: Iterable[str]) -> dict[str, dict[str, datetime]]:
+        """Return the workers of these queues that are stopping, by queue and identity. Raises UnavailableError."""
         with _reported():
-            return await stopping_workers(self._client, now=datetime.now(UTC), wait=LOOK_WAIT)
+            return await stopping_workers(self._client, queues, now=datetime.now(UTC), wait=LOOK_WAIT)
 
     async def worker_clocks(self) -> dict[str, datetime]:
         """Return the last heartbeat of each worker by its own clock: identity → instant. Raises UnavailableError."""

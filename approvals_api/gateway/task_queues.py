@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -96,14 +96,17 @@ async def look_at_queue(client: Client, task_queue: str, *, wait: timedelta) -> 
     )
 
 
-async def stopping_workers(client: Client, *, now: datetime, wait: timedelta) -> dict[str, dict[str, datetime]]:
-    """Return who is stopping: task queue → identity → when it last reported it; of a hundred lanes at most.
+async def stopping_workers(
+    client: Client, queues: Iterable[str], *, now: datetime, wait: timedelta
+) -> dict[str, dict[str, datetime]]:
+    """Return who is stopping: task queue → identity → when it last reported it; of a hundred lanes of these queues at most.
 
     A worker reports it when it begins to stop, and each minute until it has ended. A server of before worker heartbeats knows
     none. Raises the SDK's errors.
     """
     reports: dict[str, dict[str, datetime]] = defaultdict(dict)
-    for worker in await _heartbeats(client, STOPPING, wait):
+    of_these = " OR ".join(f"TaskQueue = '{name}'" for name in queues if "'" not in name)
+    for worker in await _heartbeats(client, f"{STOPPING} AND ({of_these})", wait) if of_these else ():
         reported_at = worker.heartbeat_time.ToDatetime(tzinfo=UTC)
         if now - reported_at < POLL_LASTS:
             of_queue = reports[worker.task_queue]
