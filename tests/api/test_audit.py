@@ -22,6 +22,9 @@ from turngate.store.requests import requests
 PAGE = {"Accept": "text/html"}
 
 
+pytestmark = pytest.mark.usefixtures("own_names")
+
+
 @pytest.fixture
 async def desk(sqlite: Database) -> AsyncIterator[Desk]:
     async with desk_on(sqlite) as desk:

@@ -93,7 +93,7 @@ async def test_a_digest_is_bounded(database: Database):
     """Fifty events are stored, the others counted, over any number of writes."""
     await put(database, *range(1, 102), at=AT)
     await put(database, *range(102, 202), at=after(1))
-    async with database.read() as conn:
+    async with database.write() as conn:
         digest = await deliveries.gathering(conn, "ops")
     payload = Payload.model_validate_json(digest.payload)
     assert (len(payload.items), payload.more) == (50, 150)
