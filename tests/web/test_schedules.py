@@ -75,7 +75,7 @@ async def test_times_are_the_readers_in_each_frame(site, open_page):
 async def test_a_fire_appears_by_itself(site, open_page):
     """The page is open when the clock fires: the run appears without a reload; another fire is refused and names the live run."""
     schedule = await created(
-        site, "often", Timetable(every_seconds=1), json.dumps(["ok", "refund", '{"order": "s", "cents": 1}'])
+        site, "often", Timetable(every_seconds=3), json.dumps(["ok", "refund", '{"order": "s", "cents": 1}'])
     )
     page = await open_page(f"/schedules/{schedule.id}")
     await expect(page.locator("tbody a").last).to_contain_text("run_")
