@@ -174,12 +174,14 @@ async def test_stderr_goes_to_the_log(
     shared: McpBench, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """What a server writes to stderr is in the log, named and harmless, and not on the terminal."""
+
+    def lines() -> list[str]:
+        return [each.getMessage() for each in caplog.records if each.name == "turngate.mcp"]
+
     with caplog.at_level(logging.INFO, logger="turngate.mcp"):
         await shared("complain")
-        await shared.until(lambda: caplog.messages)
-    assert caplog.messages == [
-        "[mcp server under-test] the paper\N{REPLACEMENT CHARACTER}[2J is running out",
-    ]
+        await shared.until(lines)
+    assert lines() == ["[mcp server under-test] the paper\N{REPLACEMENT CHARACTER}[2J is running out"]
     assert "paper" not in capfd.readouterr().err
 
 
