@@ -74,7 +74,11 @@ def folder_of(item: pytest.Item) -> str:
     return item.nodeid.removeprefix("tests/").partition("/")[0]
 
 
-@pytest.hookimpl(tryfirst=True)  # before the cases are shuffled
+def place_among_cases(item: pytest.Item) -> tuple[int, ...]:
+    """Return which of its parameters' values a case has; in a random order, the first case isn't the first item."""
+    return tuple(item.callspec.indices.values()) if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark all cases of an engine test but its first as exhaustive: `make test` leaves them out.
 
@@ -82,7 +86,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     that is ``ALSO_ENCRYPTED`` keeps that case. The store's own tests (``unit/store``) all run on both databases.
     """
     known: set[tuple[str, bool, bool]] = set()
-    for item in items:
+    for item in sorted(items, key=place_among_cases):
         is_invariant = INVARIANT.match(item.name) is not None
         if is_invariant and "exhaustive" in {mark.name for mark in getattr(item.function, "pytestmark", ())}:
             raise pytest.UsageError(
