@@ -76,7 +76,8 @@ def folder_of(item: pytest.Item) -> str:
 
 def place_among_cases(item: pytest.Item) -> tuple[int, ...]:
     """Return which of its parameters' values a case has; in a random order, the first case isn't the first item."""
-    return tuple(item.callspec.indices.values()) if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+    case = getattr(item, "callspec", None)
+    return () if case is None else tuple(case.indices.values())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
