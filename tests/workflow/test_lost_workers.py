@@ -63,8 +63,7 @@ def assert_given_up(run: Run, place: str) -> None:
 
 async def kills(engine: Stack, directory: Path, killer: Run, others: Sequence[Run]) -> None:
     """A call that kills every worker that plans it ends its run; runs that were planned beside it continue."""
-    await engine.busy(killer)
-    await engine.hurry(killer)
+    await engine.hurry_next(killer)
     for other in others:
         with suppress(RPCError):  # it was planned before the first worker was lost
             await engine.hurry(other, heartbeat_seconds=2)
@@ -82,8 +81,7 @@ async def freezes(engine: Stack, directory: Path, run: Run) -> None:
     request = await engine.request(run)
     (directory / "freeze").touch()
     await engine.decide(request, "approve")
-    await engine.busy(run)
-    await engine.hurry(run, retry_ms=700)  # by then the frozen one is gone, or it would take the next attempt
+    await engine.hurry_next(run, retry_ms=700)  # by then the frozen one is gone, or it would take the next attempt
     ended = await engine.ended(run, SECONDS)
     assert_given_up(ended, "the start of call")
     assert f"of the tool {request.tool_name!r}" in ended.reason

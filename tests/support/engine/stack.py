@@ -6,7 +6,7 @@ Only the model is a script, which is also what a user may choose.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -27,6 +27,7 @@ from temporalio.client import (
     WorkflowExecutionStatus,
     WorkflowHandle,
 )
+from temporalio.service import RPCError
 
 from turngate.activities.execution.lost_calls import STOPPED_WORKER
 from turngate.approvals_api.principal import Principal
@@ -320,14 +321,6 @@ class Stack(EngineHarness):
 
         await until(look, f"idle workflow of {run.id}")
 
-    async def busy(self, run: runs.Run) -> None:
-        """Wait until an activity of the run is pending."""
-
-        async def look() -> bool:
-            return bool((await self.workflow(run).describe()).raw_description.pending_activities)
-
-        await until(look, f"pending activity of {run.id}")
-
     async def hurry(self, run: runs.Run, *, heartbeat_seconds: int = 1, retry_ms: int = 100) -> None:
         """Miss heartbeats of the run's pending activities after so long, and try these again soon.
 
@@ -347,6 +340,17 @@ class Stack(EngineHarness):
                 match_all=True,
             )
         )
+
+    async def hurry_next(self, run: runs.Run, *, retry_ms: int = 100) -> None:
+        """Hurry the run's pending activities as soon as there are some: one may end while it is looked at."""
+
+        async def hurried() -> bool:
+            with suppress(RPCError):
+                await self.hurry(run, retry_ms=retry_ms)
+                return True
+            return False
+
+        await until(hurried, f"pending activity of {run.id}")
 
     async def closed(self, run: runs.Run) -> WorkflowExecutionStatus:
         """How the run's workflow ended, once it has."""
