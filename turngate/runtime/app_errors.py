@@ -23,7 +23,7 @@ from pydantic.errors import PydanticUserError
 
 import turngate
 from turngate.domain.errors import ConfigurationError, TurngateError
-from turngate.domain.text.suggestions import did_you_mean, problems
+from turngate.domain.text.suggestions import did_you_mean, first_sentence, problems
 
 _LIBRARIES: Final = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
 OURS: Final = (*(Path(path).resolve() for path in _LIBRARIES), Path(inspect.getfile(turngate)).parent)
@@ -158,8 +158,10 @@ def _validation(error: ValidationError) -> str:
 
 
 def _unusable_type(error: PydanticUserError) -> str:
-    first = error.message.split(". ")[0].removesuffix(".").splitlines()[0]
-    return f"{first}. Use types with a JSON form: str, int, list, dict, datetime, Decimal, an Enum, or a pydantic model"
+    problem = first_sentence(error.message)
+    return (
+        f"{problem}. Use types with a JSON form: str, int, list, dict, datetime, Decimal, an Enum, or a pydantic model"
+    )
 
 
 def _missing_import(error: ModuleNotFoundError) -> str:

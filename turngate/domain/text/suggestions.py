@@ -80,3 +80,8 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for part in get_args(annotation):
         yield from _models_in(part)
+
+
+def first_sentence(message: str) -> str:
+    """Return the first sentence of a library's error, without its full stop; what follows is advice about the library."""
+    return message.split(". ", maxsplit=1)[0].removesuffix(".").splitlines()[0]

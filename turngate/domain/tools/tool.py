@@ -25,7 +25,7 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.text import json_text
 from turngate.domain.text.json_text import arguments_text, exact_number
-from turngate.domain.text.suggestions import did_you_mean
+from turngate.domain.text.suggestions import did_you_mean, first_sentence
 from turngate.domain.tools import references
 from turngate.domain.tools.control_calls import ControlCall
 from turngate.domain.tools.defaults import (
@@ -365,10 +365,9 @@ class Tool:
         try:
             return self._described()
         except PydanticUserError as error:
-            problem = error.message.split(". ")[0].removesuffix(".").splitlines()[0]
             raise ConfigurationError(
-                f"tool {self.name!r}{self.where} cannot be shown to a model: {problem}. Give that type a schema: "
-                'Annotated[…, WithJsonSchema({"type": "string"})] (pydantic)'
+                f"tool {self.name!r}{self.where} cannot be shown to a model: {first_sentence(error.message)}. "
+                'Give that type a schema: Annotated[…, WithJsonSchema({"type": "string"})] (pydantic)'
             ) from error
 
     @property
